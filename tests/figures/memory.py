@@ -58,16 +58,16 @@ def collectives() -> str:
 
     def line(title: str, command: str, case: str, size: str, ours: str = "tensorwire") -> Line:
         rows = Rows([made[command]] if command in made else [])
-        gloo, mpich, limit, own = (
+        gloo, mpich, openmpi, limit, own = (
             rows.one(contender=name, case=case, size=REDUCED[size])
-            for name in ("gloo", "mpich", "memory", ours)
+            for name in ("gloo", "mpich", "openmpi", "memory", ours)
         )
         share = _share(own, limit) if REDUCED[size] >= MB else ""
-        label = f"{title}, {size}"
-        return [label, _time(own), _against(own, gloo, bold=True), _against(own, mpich), share]
+        by_mpi = (_against(own, mpich), _against(own, openmpi))
+        return [f"{title}, {size}", _time(own), _against(own, gloo, bold=True), *by_mpi, share]
 
     return table(
-        ["what", "tensorwire", "x gloo", "x MPICH", "of what memory allows"],
+        ["what", "tensorwire", "x gloo", "x MPICH", "x Open MPI", "of what memory allows"],
         [
             *(line("all-reduce, 2 ranks", by_two, "all_reduce", size) for size in REDUCED),
             *(line("all-reduce, 4 ranks", by_four, "all_reduce", size) for size in REDUCED_BY_FOUR),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.figures import calls, memory, repeated, steps, tf_grpc
+from tests.figures import calls, memory, repeated, steps, tf_grpc, torch_steps
 from tests.figures.rows import ABOUT, MB, STEADY, Line, Rows, measured, table, times, wrapped
 from tests.figures.sets import ROOT, file_of, load, runs_of
 
@@ -106,6 +106,7 @@ TABLES: Final = (
     Table("bytes", "docs/benchmarks.md", ["bytes"], calls.ready_bytes),
     Table("large", "docs/protobuf.md", ["protobuf"], calls.protobuf_large),
     Table("others", "docs/protobuf.md", ["protobuf"], calls.protobuf_others),
+    Table("steps", "docs/pytorch.md", ["torch"], torch_steps.steps),
     Table("steps", "docs/tensorflow.md", ["tensorflow"], steps.guide_steps),
     Table("training", "docs/tensorflow.md", ["training"], steps.guide_training),
     Table("many", "docs/tensorflow.md", ["many"], steps.many),
