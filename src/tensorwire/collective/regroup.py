@@ -31,7 +31,8 @@ from tensorwire.collective.errors import (
     RankLostError,
 )
 from tensorwire.collective.group import Group, Origin
-from tensorwire.collective.stores import Store, TorchStore, store_of
+from tensorwire.collective.stores import Store, TorchStore, WatchedStore, store_of
+from tensorwire.malformed import MALFORMED
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ class _Epoch:
         try:
             found: T = _decoders[kind].decode(data)
             return found
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             raise GroupError(
                 UNAVAILABLE, f"the store has no {kind.__name__} at {key} of regrouping: {error}"
             ) from None
@@ -198,32 +199,6 @@ def _propose(epoch: _Epoch, rank: int, size: int, proposer: Proposer, value: Val
     return True
 
 
-class _Watched:
-    """A store whose waits end when a rank is gone that is waited for."""
-
-    def __init__(self, store: Store, lost: Callable[[], int | None]) -> None:
-        self._store = store
-        self._lost = lost
-
-    def set(self, key: str, value: bytes) -> None:
-        self._store.set(key, value)
-
-    def get(self, key: str, timeout: float) -> bytes:
-        until = time.monotonic() + timeout
-        while True:
-            left = until - time.monotonic()
-            try:
-                return self._store.get(key, max(0.0, min(left, 5 * _LOOK)))
-            except TimeoutError:
-                lost = self._lost()
-                if lost is not None:
-                    raise RankLostError(
-                        UNAVAILABLE, f"rank {lost} of the new group is gone"
-                    ) from None
-                if left <= 0:
-                    raise
-
-
 def _form(
     value: Value,
     rank: int,
@@ -246,7 +221,7 @@ def _form(
     following = _Member(origin.store, origin.epoch, rank, value.size, gone)
     try:
         group = Group(
-            _Watched(origin.meeting(), lost),
+            WatchedStore(origin.meeting(), lost),
             rank,
             value.size,
             host=host,

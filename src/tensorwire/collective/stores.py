@@ -13,11 +13,13 @@ import secrets
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import grpc
 
+from tensorwire.collective.errors import UNAVAILABLE, RankLostError
 from tensorwire.rpc import Channel
 
 
@@ -92,6 +94,33 @@ class PrefixStore:
         return self._store.get(f"{self._prefix}/{key}", timeout)
 
 
+class WatchedStore:
+    """A store that nobody waits at once a rank is lost. ``lost``: which one of those that meet
+    there."""
+
+    _LOOK: Final = 0.1  # seconds between looks at the ranks
+
+    def __init__(self, store: Store, lost: Callable[[], int | None]) -> None:
+        self._store = store
+        self._lost = lost
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        """Raises :class:`~tensorwire.collective.RankLostError`, too."""
+        until = time.monotonic() + timeout
+        while True:
+            if (lost := self._lost()) is not None:
+                raise RankLostError(UNAVAILABLE, f"rank {lost} of the new group is gone")
+            left = until - time.monotonic()
+            try:
+                return self._store.get(key, max(0.0, min(left, self._LOOK)))
+            except TimeoutError:
+                if left <= 0:
+                    raise
+
+
 _SET: Final = "/tensorwire.v1.Store/Set"
 _GET: Final = "/tensorwire.v1.Store/Get"
 _MOST_KEYS: Final = 1 << 16
@@ -108,10 +137,10 @@ class _Service:
         self._changed = threading.Condition()
 
     def set(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        key, value = _split(request)
+        length = int.from_bytes(request[:4], "little")
+        key, value = self._key(request[4 : 4 + length], context), request[4 + length :]
         if len(key) > _LONGEST_KEY or len(value) > _LONGEST_VALUE:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the key or the value is too long")
-        self._check(key, context)
         with self._changed:
             if key not in self._values and len(self._values) >= _MOST_KEYS:
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store is full")
@@ -121,20 +150,19 @@ class _Service:
 
     def get(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Whether the key is there, at once: no thread of the server waits for a rank."""
-        key = request.decode()
-        self._check(key, context)
+        key = self._key(request, context)
         with self._changed:
             value = self._values.get(key)
         return b"" if value is None else b"\1" + value
 
-    def _check(self, key: str, context: grpc.ServicerContext) -> None:
+    def _key(self, name: bytes, context: grpc.ServicerContext) -> str:
+        try:
+            key = name.decode()
+        except UnicodeDecodeError:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the key is no text")
         if not key.startswith(self._prefix):
             context.abort(grpc.StatusCode.UNAVAILABLE, f"only keys of {self._prefix!r} are here")
-
-
-def _split(request: bytes) -> tuple[str, bytes]:
-    length = int.from_bytes(request[:4], "little")
-    return request[4 : 4 + length].decode(), request[4 + length :]
+        return key
 
 
 def store_service(prefix: str = "") -> grpc.GenericRpcHandler:

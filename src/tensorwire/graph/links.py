@@ -20,6 +20,7 @@ import msgspec
 from tensorwire import rpc
 from tensorwire.collective import Store
 from tensorwire.graph.plan import PlanError
+from tensorwire.malformed import MALFORMED
 
 CONTROL: Final = 0
 """The tag of what machines say of themselves."""
@@ -98,7 +99,7 @@ class _Said:
         return self._posted.done
 
     def wait(self, kind: type[S], timeout: float) -> S | None:
-        """None: nothing has come. Raises CallError, msgspec.MsgspecError. It can be had once."""
+        """None: nothing has come. Raises CallError, MALFORMED. It can be had once."""
         count = self._posted.wait(timeout)
         if count is None:
             return None
@@ -172,7 +173,7 @@ class Links:
             address: _Address = _decoders[_Address].decode(data)
         except TimeoutError:
             self._late([name])
-        except msgspec.MsgspecError as error:
+        except MALFORMED as error:
             raise ReplayError(f"the store has no address of machine {name}: {error}") from None
         if address.digest != self._digest:
             raise PlanError(
@@ -196,7 +197,7 @@ class Links:
             hello = said.wait(_Hello, self._time_left(name))
         except rpc.CallError as error:
             raise StageLostError(name, str(error.details())) from None
-        except msgspec.MsgspecError as error:
+        except MALFORMED as error:
             raise ReplayError(f"{address.target} is no machine of a replay: {error}") from None
         if hello is None:
             self._late([name])
@@ -218,7 +219,7 @@ class Links:
                     continue
                 strangers.remove(each)
                 hello = None
-                with suppress(rpc.CallError, msgspec.MsgspecError, UnicodeDecodeError):
+                with suppress(rpc.CallError, *MALFORMED):
                     hello = said.wait(_Hello, 0)
                 if hello is None or not hmac.compare_digest(hello.token, token):
                     peer.close()
@@ -253,7 +254,7 @@ class Links:
                 bye = self._said[name].wait(_Bye, 0) or _Bye(error="it is gone")
             except rpc.CallError as error:
                 bye = _Bye(error=str(error.details())[:_LONGEST])
-            except msgspec.MsgspecError as error:
+            except MALFORMED as error:
                 bye = _Bye(error=f"it talks nonsense: {error}")
             self._heard[name] = bye
             if bye.error and self._lost is None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from tensorwire.graph.edge import Edge
+from tensorwire.malformed import MALFORMED
 
 MAX_EDGES: Final = 1 << 16
 MAX_PLAN_BYTES: Final = 16 << 20
@@ -203,7 +204,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
             raise PlanError(f"a plan of {len(data)} bytes: the limit is {MAX_PLAN_BYTES}")
         try:
             found = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except MALFORMED as error:
             raise PlanError(f"no plan: {error}") from None
         if (found.magic, found.version) != (_MAGIC, _VERSION):
             raise PlanError(

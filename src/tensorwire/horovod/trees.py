@@ -10,6 +10,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from tensorwire.malformed import MALFORMED
+
 Convert = Callable[[Any], Any]
 
 _PLAIN: Final = (type(None), bool, float, str, bytes)
@@ -27,8 +29,12 @@ def encode(tree: Any, convert: Convert = lambda leaf: leaf) -> bytes:
 
 
 def decode(data: bytes, restore: Callable[[str, Any], Any] = lambda _, array: array) -> Any:
-    """``restore`` makes of an array what it was, from the mark that ``convert`` gave it."""
-    return _unwrapped(msgspec.msgpack.decode(data), restore)
+    """``restore`` makes of an array what it was, from the mark that ``convert`` gave it. ValueError
+    for bytes that ``encode`` has not made."""
+    try:
+        return _unwrapped(msgspec.msgpack.decode(data), restore)
+    except (*MALFORMED, IndexError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"no object of Horovod's: {error}") from None
 
 
 class Marked:

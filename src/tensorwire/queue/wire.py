@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from tensorwire.malformed import MALFORMED
 from tensorwire.queue.store import Item, Stats
 from tensorwire.tensors import MAX_TENSORS, DecodeError
 
@@ -163,7 +164,7 @@ def decode(kind: type[T], segment: BytesLike) -> T:
 def _decoded(kind: type[T], data: bytes) -> T:
     try:
         found: T = _decoders[kind].decode(data)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise DecodeError(f"malformed control segment: {error}") from None
     for value in msgspec.structs.astuple(found):
         if isinstance(value, int) and not 0 <= value <= _MOST:
@@ -180,7 +181,7 @@ def decode_stats(segment: BytesLike) -> Stats:
     """Raises DecodeError."""
     try:
         return _stats_decoder.decode(segment)
-    except msgspec.MsgspecError as error:
+    except MALFORMED as error:
         raise DecodeError(f"malformed statistics: {error}") from None
 
 

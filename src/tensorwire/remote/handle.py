@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from tensorwire import _core
+from tensorwire.malformed import MALFORMED
 from tensorwire.tensors import MAX_RANK, DecodeError
 
 MAX_BYTES: Final = 4096
@@ -61,7 +62,7 @@ class Handle(msgspec.Struct, frozen=True, array_like=True):
             raise DecodeError(f"no handle: {len(data)} bytes, of at most {MAX_BYTES}")
         try:
             handle: Handle = _decoder.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except MALFORMED as error:
             raise DecodeError(f"no handle: {error}") from None
         return handle
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
+from tensorwire.malformed import MALFORMED
 from tensorwire.remote.handle import Bits, DTypeName, Extents, Handle, Id, Name, Number
 from tensorwire.tensors import MAX_RANK, DecodeError, TensorSpec
 
@@ -125,6 +126,6 @@ def decode(data: bytes, kind: type[M]) -> M:
         raise DecodeError(f"no {kind.__name__}: {len(data)} bytes, of at most {MAX_BYTES}")
     try:
         message: M = _decoders[kind].decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"no {kind.__name__}: {error}") from None
     return message

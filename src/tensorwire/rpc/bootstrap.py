@@ -16,6 +16,7 @@ import msgspec
 
 from tensorwire import _core, environment, transports
 from tensorwire.log import LOGGER
+from tensorwire.malformed import MALFORMED
 from tensorwire.rpc import status, target
 from tensorwire.rpc.choice import Policy
 from tensorwire.rpc.metadata import USER_AGENT, incoming
@@ -79,7 +80,7 @@ def ask(
         raise _no_answer(error) from None
     try:
         return _decode(data)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         why = f"the server's answer to Open is malformed: {error}"
         raise OpenError(why, _core.ATTEMPT_FINAL) from None
 

@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from tensorwire.malformed import MALFORMED
 from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
 
@@ -142,7 +143,7 @@ def _decoded(segment: bytes | memoryview) -> Header:
         raise DecodeError("bytes other than zero behind the header")
     try:
         header = _decoder.decode(segment[_PREFIX.size : body])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"malformed header: {error}") from None
     if len(header.tensors) > MAX_TENSORS:
         raise DecodeError(f"{len(header.tensors)} tensors: the limit is {MAX_TENSORS}")

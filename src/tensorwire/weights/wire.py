@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from tensorwire import service
+from tensorwire.malformed import MALFORMED
 from tensorwire.tensors import MAX_TENSORS
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights.planning import Index, Part, Shard, digest
@@ -146,5 +147,5 @@ def decode(data: Any, kind: type[T]) -> T:
     try:
         message: T = _decoders[kind].decode(data.data)
         return message
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise DecodeError(f"a malformed {kind.__name__}: {error}") from None
