@@ -400,8 +400,8 @@ def test_splits_are_counted_in_the_order_in_which_they_meet(
     gather = Group.all_gather
     others: list[threading.Thread] = []
 
-    def all_gather(self: Group, *arguments: Any) -> Any:
-        gathered = gather(self, *arguments)
+    def all_gather(self: Group, *arguments: Any, **named: Any) -> Any:
+        gathered = gather(self, *arguments, **named)
         if not others:  # another thread splits before this one has counted
             others.append(threading.Thread(target=lambda: self.split(2)))
             others[0].start()

@@ -72,6 +72,36 @@ def test_who_is_left_by_a_killed_rank_is_told(tmp_path: Path, count: int, fabric
             assert "rank 1" in running.result(rank)
 
 
+def die_on_the_way_into_a_part(group: Group) -> str:
+    if group.rank == 1:
+        group.all_gather(np.array([True, 0, 0, 1], np.int64))  # as a split begins
+        os._exit(0)
+    with pytest.raises(RankLostError) as caught:
+        group.split(0)
+    return str(caught.value)
+
+
+def test_a_rank_that_dies_in_a_split_is_not_waited_for(tmp_path: Path) -> None:
+    with ranks(die_on_the_way_into_a_part, tmp_path, 3) as running:
+        for rank in (0, 2):
+            assert running.result(rank)
+
+
+def split_shortly(group: Group) -> float | None:
+    if group.rank == 1:
+        group.all_gather(np.array([True, 0, 0, 1], np.int64))
+        group.receive(np.empty(1), 0)
+        return None
+    with pytest.raises(TimeoutError, match="rank 1 has not come"):
+        group.split(0, timeout=0.5)
+    group.send(np.empty(1), 1)
+    return group.timeout
+
+
+def test_a_split_has_a_time_limit(tmp_path: Path) -> None:
+    assert results(split_shortly, tmp_path, 2) == [LIMIT_SECONDS, None]
+
+
 def wait_shortly(group: Group) -> str:
     with pytest.raises(TimeoutError) as caught:
         group.all_reduce(np.ones(8), timeout=0.5)

@@ -52,6 +52,8 @@ class Squad:
     def muster(self, what: str, rng: random.Random, limit: float, **more: Any) -> None:
         """All of them join a new group, those that are gone are replaced first."""
         self.living = [one or Child(rank, None, self.environment) for one in self.living]
+        # Ranks of the last one may have met there again, to split it.
+        shutil.rmtree(self.folder / str(self.groups), ignore_errors=True)
         self.groups += 1
         store = self.folder / str(self.groups)
         order = {"do": what, "folder": str(store), "size": SIZE, "limit": limit, **more}
@@ -63,7 +65,6 @@ class Squad:
             assert one is not None
             if (said := one.talk.hear(JOIN_SECONDS)) != "joined":
                 raise GoneError(f"a group was not joined: {said}")
-        shutil.rmtree(store)
 
     def lose(self, place: int) -> None:
         """A process that has ended, or is to."""

@@ -39,13 +39,17 @@ def _numbers(rank: int, count: int) -> Any:
     return (np.arange(count, dtype=np.float32) % 251) + rank
 
 
+def _rows(group: Group, count: int) -> Any:
+    return [_numbers(rank, count) for rank in range(group.size)]
+
+
 def _check(found: Any, expected: Any, what: str) -> None:
     if not np.array_equal(found, expected):
         raise WrongResultError(f"{what} of {np.size(expected)} elements has a wrong result")
 
 
 def _sum(group: Group, count: int) -> Any:
-    return sum(_numbers(rank, count) for rank in range(group.size))
+    return sum(_rows(group, count))
 
 
 def _all_reduce(group: Group, count: int, root: int) -> None:
@@ -71,17 +75,17 @@ def _broadcast(group: Group, count: int, root: int) -> None:
 
 def _all_gather(group: Group, count: int, root: int) -> None:
     found = group.all_gather(_numbers(group.rank, count))
-    _check(found, [_numbers(rank, count) for rank in range(group.size)], "all_gather")
+    _check(found, _rows(group, count), "all_gather")
 
 
 def _gather(group: Group, count: int, root: int) -> None:
     found = group.gather(_numbers(group.rank, count), root=root)
     if group.rank == root:
-        _check(found, [_numbers(rank, count) for rank in range(group.size)], "gather")
+        _check(found, _rows(group, count), "gather")
 
 
 def _scatter(group: Group, count: int, root: int) -> None:
-    rows = np.stack([_numbers(rank, count) for rank in range(group.size)])
+    rows = np.stack(_rows(group, count))
     given = rows if group.rank == root else None
     _check(
         group.scatter(np.empty(count, np.float32), given, root=root), rows[group.rank], "scatter"
@@ -95,7 +99,7 @@ def _reduce_scatter(group: Group, count: int, root: int) -> None:
 
 def _all_to_all(group: Group, count: int, root: int) -> None:
     found = group.all_to_all(np.tile(_numbers(group.rank, count), (group.size, 1)))
-    _check(found, [_numbers(rank, count) for rank in range(group.size)], "all_to_all")
+    _check(found, _rows(group, count), "all_to_all")
 
 
 def _barrier(group: Group, count: int, root: int) -> None:
@@ -109,9 +113,90 @@ def _pass_on(group: Group, count: int, root: int) -> None:
     _check(found, _numbers(before, count), "receive")
 
 
+def _uneven(group: Group, count: int, root: int) -> None:
+    """Shares of different sizes; that of the root is empty."""
+    each = range(group.size)
+    rows = [0 if rank == root else count // group.size + rank for rank in each]
+    ends = np.cumsum(rows)
+    own = slice(ends[group.rank] - rows[group.rank], ends[group.rank])
+    whole = [_numbers(rank, sum(rows)) for rank in each]
+    shares = [_numbers(rank, rows[rank]) for rank in each]
+    found = group.all_gather(shares[group.rank], rows=rows)
+    _check(found, np.concatenate(shares), "uneven all_gather")
+    found = group.reduce_scatter(whole[group.rank], rows=rows)
+    _check(found, sum(whole)[own], "uneven reduce_scatter")
+    found = group.all_to_all(whole[group.rank], rows, [rows[group.rank]] * group.size)
+    _check(found, np.concatenate([one[own] for one in whole]), "uneven all_to_all")
+
+
+def _many(group: Group, count: int, root: int) -> None:
+    """Several arrays at once, of sizes of which some travel side by side."""
+    counts = [count, *(count >> 6, 3)]
+
+    def arrays(rank: int) -> list[Any]:
+        return [_numbers(rank, one) for one in counts]
+
+    def check(found: list[Any], of: Callable[[int], Any], what: str) -> None:
+        for one, size in zip(found, counts, strict=True):
+            _check(one, of(size), f"{what} of several arrays")
+
+    mine = arrays(group.rank)
+    check(group.all_gather_many(mine), lambda size: _rows(group, size), "all_gather")
+    tiles = [np.tile(one, (group.size, 1)) for one in mine]
+    sums = [one[0] for one in group.reduce_scatter_many(tiles)]
+    check(sums, lambda size: _sum(group, size), "reduce_scatter")
+    group.all_reduce_many(mine)
+    check(mine, lambda size: _sum(group, size), "all_reduce")
+    mine = arrays(group.rank)
+    group.broadcast_many(mine, root)
+    check(mine, lambda size: _numbers(root, size), "broadcast")
+
+
+def _whoever_is_first(group: Group, count: int, root: int) -> None:
+    if group.rank != root:
+        group.send(_numbers(group.rank, count), root, tag=9)
+    else:
+        out = np.empty(count, np.float32)
+        left = set(range(group.size)) - {root}
+        while left:
+            rank = group.receive_any(out, tag=9)
+            left.remove(rank)
+            _check(out, _numbers(rank, count), "receive_any")
+    group.barrier()  # nobody sends what is for the next one
+
+
+def _adasum(group: Group, count: int, root: int) -> None:
+    """Arrays that have nothing in common, which are added."""
+    place = np.arange(count) % group.size
+    whole = _numbers(0, count)
+    found = group.all_reduce(np.where(place == group.rank, whole, np.float32(0)), "adasum")
+    _check(found, whole, "adasum")
+
+
+def _tree(group: Group, count: int, root: int) -> None:
+    tree = {"weight": _numbers(group.rank, count), "more": [_numbers(group.rank, 5), None]}
+    found = group.all_reduce(tree)
+    _check(found["weight"], _sum(group, count), "all_reduce of a tree")
+    _check(found["more"][0], _sum(group, 5), "all_reduce of a tree")
+    found = group.broadcast({"weight": _numbers(group.rank, count)}, root)
+    _check(found["weight"], _numbers(root, count), "broadcast of a tree")
+
+
+def _split(group: Group, count: int, root: int) -> None:
+    part = group.split(int(group.rank == root), key=-group.rank)
+    assert part is not None
+    try:
+        ranks = [root] if group.rank == root else [r for r in range(group.size) if r != root]
+        found = part.all_reduce(_numbers(group.rank, count))
+        _check(found, sum(_numbers(rank, count) for rank in ranks), "all_reduce of a part")
+    finally:
+        part.close()
+
+
 OPERATIONS: Final[tuple[Callable[[Group, int, int], None], ...]] = (
     *(_all_reduce, _later, _reduce, _broadcast, _all_gather, _gather),
     *(_scatter, _reduce_scatter, _all_to_all, _barrier, _pass_on),
+    *(_uneven, _many, _whoever_is_first, _adasum, _tree, _split),
 )
 
 
@@ -126,7 +211,8 @@ class Limited:
 
     _OPERATIONS: Final = frozenset(
         {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter"}
-        | {"all_to_all", "barrier", "send", "receive"}
+        | {"all_to_all", "barrier", "send", "receive", "receive_any", "split"}
+        | {"all_reduce_many", "broadcast_many", "all_gather_many", "reduce_scatter_many"}
     )
 
     def __init__(self, group: Group, seconds: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from dataclasses import dataclass
 from typing import Final, SupportsIndex
 
@@ -15,7 +16,7 @@ from tensorwire.collective.errors import translated
 from tensorwire.collective.messages import Messages
 from tensorwire.collective.movements import Movements
 from tensorwire.collective.reductions import Reductions
-from tensorwire.collective.stores import PrefixStore, Store, TorchStore, store_of
+from tensorwire.collective.stores import PrefixStore, Store, TorchStore, WatchedStore, store_of
 from tensorwire.log import LOGGER
 
 
@@ -99,12 +100,17 @@ class Group(Reductions, Movements, Messages):
         group has failed."""
         return self._group.gone(rank)
 
-    def split(self, color: int | None, key: int = 0) -> Group | None:
+    def split(
+        self, color: int | None, key: int = 0, *, timeout: float | None = None
+    ) -> Group | None:
         """Groups of those ranks that give the same color, ordered by key and then by rank. All
-        ranks call it; with None a rank gets no group."""
+        ranks call it; with None a rank gets no group. ``timeout``, seconds: until the new group's
+        ranks have met; None: that of the group, which its operations have, too."""
+        limit = self._calls.limit(timeout)
+        until = None if limit is None else time.monotonic() + limit
         with self._splitting:  # counted in the order in which the ranks meet
             colors = self.all_gather(
-                np.array([color is not None, color or 0, key, self.rank], np.int64)
+                np.array([color is not None, color or 0, key, self.rank], np.int64), timeout=limit
             )
             self._splits += 1
             split = self._splits
@@ -112,13 +118,22 @@ class Group(Reductions, Movements, Messages):
             return None
         mine = [row for row in colors if row[0] and row[1] == color]
         mine.sort(key=lambda row: (row[2], row[3]))
-        return Group(
-            PrefixStore(f"split-{split}-{color}", self.origin.meeting()),
-            next(i for i, row in enumerate(mine) if row[3] == self.rank),
-            len(mine),
+        ranks = [int(row[3]) for row in mine]
+
+        def lost() -> int | None:
+            return next((i for i, rank in enumerate(ranks) if self.gone(rank)), None)
+
+        meeting = PrefixStore(f"split-{split}-{color}", self.origin.meeting())
+        made = Group(
+            WatchedStore(meeting, lost),
+            ranks.index(self.rank),
+            len(ranks),
             host=self.origin.host,
-            timeout=self.timeout,
+            timeout=None if until is None else max(0.0, until - time.monotonic()),
+            origin=Origin(meeting, 0, self.origin.host),
         )
+        made.timeout = self.timeout
+        return made
 
     def statistics(self) -> dict[str, dict[str, dict[str, int]]]:
         """How often each operation has gone which way, and the bytes that this rank gave or was
