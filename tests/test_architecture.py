@@ -73,7 +73,7 @@ WITHOUT_IO = ("wire", "message")
 # Every module, lowest first; those of one rank do not know each other. Those of a package that
 # stand on several storeys have a rank each.
 PYTHON_LAYERS = (
-    ("_core", "observe"),
+    ("_core", "malformed", "observe"),
     ("launch", "log", "progress", "signals", "tensors", "terminal", "transports"),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "observe.messages", "rpc", "trace"),

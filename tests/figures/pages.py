@@ -73,7 +73,7 @@ class Table(NamedTuple):
 
     @property
     def text(self) -> str:
-        folder = "docs/benchmarks" if self.page == "README.md" else "benchmarks"
+        folder = "benchmarks" if self.page.startswith("docs/") else "docs/benchmarks"
         files: dict[str, list[str]] = {}
         for name in self.sets:
             (cpu,) = {each.environment["cpu"] for each in load(name)}
@@ -91,6 +91,9 @@ TABLES: Final = (
     Table("calls", "README.md", ["rpc", "bytes"], calls.readme_calls),
     Table("others", "README.md", ["rpc"], calls.readme_others),
     Table("memory", "README.md", ["collectives", "remote", "weights", "queue"], memory.readme),
+    Table("steps", "CHANGELOG.md", ["tensorflow"], steps.readme_steps),
+    Table("calls", "CHANGELOG.md", ["rpc", "bytes"], calls.readme_calls),
+    Table("memory", "CHANGELOG.md", ["collectives", "remote", "weights", "queue"], memory.readme),
     Table("home", "docs/index.md", ["rpc", "tensorflow"], home),
     Table("calls", "docs/figures.md", ["rpc"], calls.calls),
     Table("sizes", "docs/figures.md", ["sizes"], calls.sizes),
