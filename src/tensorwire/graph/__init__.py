@@ -111,8 +111,8 @@ def trace(
     default, of a ``tf.Graph``, all its variables). Operations without a device are on the first
     task that is no parameter server, as in the session of a worker.
 
-    Raises ScopeError for a graph without tasks, TypeError for what is no graph, and what TensorFlow
-    raises.
+    Raises ScopeError for a graph without tasks, TypeError for what has no steps, such as a
+    ``ConcreteFunction``, which ``edges`` takes, and what TensorFlow raises.
     """
     from tensorwire.graph import tensorflow_steps
 
