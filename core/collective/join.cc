@@ -289,7 +289,10 @@ class GroupEntry {
     if (answered == presence->nonce) return {};
     const Nanos left = wait_.deadline == kForever ? meet::Admissions::kMaxTtl
                                                   : std::max<Nanos>(wait_.deadline - now(), 1);
-    auto ticket = listener.admit(presence->hello, 1, std::min(left, meet::Admissions::kMaxTtl));
+    // One for each way that the guest may try: what came to nothing there may yet be under way
+    // here.
+    auto ticket = listener.admit(presence->hello, static_cast<int>(addresses.size()),
+                                 std::min(left, meet::Admissions::kMaxTtl));
     if (!ticket) return ticket.status();
     listener.introduce(ticket->session, {}, std::to_string(guest));
     Answer answer;

@@ -10,7 +10,9 @@
 #include <set>
 #include <thread>
 
+#include "collective/wire.h"
 #include "test/collective/ranks.h"
+#include "test/meet/dial.h"
 
 namespace tw::test {
 namespace {
@@ -79,6 +81,42 @@ class LateStore final : public collective::Store {
   MemoryStore store_;
 };
 
+// Whoever reads the invitation first tries it, and gets no further than to prove itself.
+class TriedStore final : public collective::Store {
+ public:
+  explicit TriedStore(std::string key) : key_(std::move(key)) {}
+
+  Status set(const std::string& key, std::span<const std::byte> value) override {
+    return store_.set(key, value);
+  }
+  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
+    auto value = store_.get(key, wait);
+    if (value && key == key_ && !tried_.exchange(true)) try_it(*value);
+    return value;
+  }
+
+ private:
+  void try_it(std::span<const std::byte> bytes) {
+    const auto answer = collective::decode_answer(bytes);
+    REQUIRE(answer);
+    const wire::Welcome& welcome = answer->welcome;
+    const std::string address(welcome.addresses.front());
+    auto handshake =
+        papers(*Runtime::get().value(),
+               {address, welcome.session,
+                meet::Secret(std::span<const uint8_t, meet::Secret::kSize>(welcome.secret)),
+                welcome.instance, welcome.hello});
+    stuck_ = dial(address);
+    shake(stuck_, handshake, 3);
+    REQUIRE(handshake.done());
+  }
+
+  const std::string key_;
+  std::atomic<bool> tried_{false};
+  Fd stuck_;
+  MemoryStore store_;
+};
+
 // What joining came to on each rank; `before(rank)` is called by the rank's thread first.
 template <class Before>
 std::vector<Status> attempt(collective::Store& store, int size, Before&& before) {
@@ -131,6 +169,11 @@ TEST_CASE("join: ranks meet again in the store of the attempt before, whoever co
 
 TEST_CASE("join: an invitation that is found by looking around is taken once") {
   LateStore store("tensorwire/invitation/0/1");
+  check_all(attempt(store, 2, [](int) {}));
+}
+
+TEST_CASE("join: an invitation serves though a first try is still under way") {
+  TriedStore store("tensorwire/invitation/0/1");
   check_all(attempt(store, 2, [](int) {}));
 }
 

@@ -3,49 +3,19 @@
 #include "meet/listener.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "test/call/helper.h"
+#include "test/meet/dial.h"
 #include "test/transport/verbs/world.h"
 #include "test/wire/support.h"
 #include "transport/shm/control.h"
 
 namespace tw::test {
 namespace {
-
-Fd socket_for(const std::string& address) {
-  const int family = address.starts_with("shm:") ? AF_UNIX : AF_INET;
-  return Fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-}
-
-void dial(const Fd& fd, const std::string& address) {
-  sockaddr_storage to{};
-  socklen_t size;
-  if (address.starts_with("shm:")) {
-    auto* const un = reinterpret_cast<sockaddr_un*>(&to);
-    un->sun_family = AF_UNIX;
-    std::memcpy(un->sun_path, address.c_str() + 4, address.size() - 3);
-    size = sizeof *un;
-  } else {
-    auto* const in = reinterpret_cast<sockaddr_in*>(&to);
-    in->sin_family = AF_INET;
-    in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    in->sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-    size = sizeof *in;
-  }
-  REQUIRE(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), size) == 0);
-}
-
-Fd dial(const std::string& address) {
-  Fd fd = socket_for(address);
-  dial(fd, address);
-  return fd;
-}
 
 template <class Way>
 const std::string& address_of(const House& house) {
@@ -67,37 +37,6 @@ bool works(CallPort& link) {
   return reply.code == Code::kOk && same(reply.segments.at(0), bytes);
 }
 
-// Takes a handshake as far as `steps` frames by this end. False: the server has closed the
-// connection before.
-bool shake_in_time(const Fd& fd, meet::ClientHandshake& handshake, int steps) {
-  while (!handshake.finished()) {
-    if (const auto bytes = handshake.outgoing(); !bytes.empty()) {
-      if (steps-- == 0) return true;
-      const ssize_t n = ::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return false;
-      REQUIRE(n == static_cast<ssize_t>(bytes.size()));
-      REQUIRE(handshake.sent(bytes.size()).ok());
-      continue;
-    }
-    const auto room = handshake.space();
-    const ssize_t n = recv(fd.get(), room.data(), room.size(), 0);
-    if (n == 0 || (n < 0 && errno == ECONNRESET)) return false;
-    REQUIRE(n > 0);
-    REQUIRE(handshake.received(static_cast<size_t>(n)).ok());
-  }
-  return true;
-}
-
-void shake(const Fd& fd, meet::ClientHandshake& handshake, int steps) {
-  REQUIRE(shake_in_time(fd, handshake, steps));
-}
-
-meet::ClientHandshake papers(const meet::Invitation& in) {
-  const Kind* const kind = runtime().kind(in.address.substr(0, in.address.find(':')));
-  REQUIRE(kind);
-  return meet::ClientHandshake(1, kind->code(), in.session, in.instance, in.secret);
-}
-
 TEST_CASE_TEMPLATE("listener: who does not speak the protocol is dismissed, links go on", Way,
                    TENSORWIRE_WAYS) {
   House house(echo);
@@ -109,7 +48,7 @@ TEST_CASE_TEMPLATE("listener: who does not speak the protocol is dismissed, link
   CHECK(works(*link));
   // Whoever leaves in the middle is forgotten.
   for (int steps = 0; steps < 3; ++steps) {
-    auto handshake = papers(house.invitation(Way::kName));
+    auto handshake = papers(runtime(), house.invitation(Way::kName));
     const Fd leaver = dial(address_of<Way>(house));
     shake(leaver, handshake, steps);
   }
@@ -146,7 +85,7 @@ TEST_CASE_TEMPLATE("listener: the wrong papers are refused, and spend nothing", 
   refused(late);
   // Papers for one socket do not open the other.
   auto moved = house.invitation(Way::kName);
-  auto handshake = papers(moved);
+  auto handshake = papers(runtime(), moved);
   const Fd other = dial(std::string_view(Way::kName) == "shm" ? house.tcp() : house.shm());
   const auto bytes = handshake.outgoing();
   REQUIRE(::send(other.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
@@ -271,7 +210,7 @@ TEST_CASE("listener: an admission that came to nothing is there for another try,
   const meet::Invitation shm{gate.shm, ticket->session, ticket->secret, runtime().instance(),
                              runtime().hello()};
   {
-    auto handshake = papers(shm);
+    auto handshake = papers(runtime(), shm);
     const Fd fd = dial(gate.shm);
     shake(fd, handshake, 3);
     REQUIRE(handshake.done());  // and then no rings come
@@ -286,8 +225,8 @@ TEST_CASE("listener: who says nothing goes sooner than who is at it") {
   Gate gate(60 * kSecond);
   const auto ticket = gate.listener->admit(runtime().hello(), 1, 30 * kSecond);
   REQUIRE(ticket.ok());
-  auto handshake =
-      papers({gate.tcp, ticket->session, ticket->secret, runtime().instance(), runtime().hello()});
+  auto handshake = papers(runtime(), {gate.tcp, ticket->session, ticket->secret,
+                                      runtime().instance(), runtime().hello()});
   const Fd talker = dial(gate.tcp);
   shake(talker, handshake, 1);
   const Fd silent = dial(gate.tcp);
@@ -308,7 +247,7 @@ TEST_CASE_TEMPLATE("listener: whoever takes too long is dismissed, at each step"
       REQUIRE(ticket.ok());
       meet::Invitation in{shm ? gate.shm : gate.tcp, ticket->session, ticket->secret,
                           runtime().instance(), runtime().hello()};
-      auto handshake = papers(in);
+      auto handshake = papers(runtime(), in);
       const Fd fd = dial(in.address);
       if (!shake_in_time(fd, handshake, steps)) return false;
       // After the server's proof nothing more has come; after the last step rings are due.
@@ -332,7 +271,7 @@ TEST_CASE("listener: verbs clients at addresses that nobody has do not hold up t
   wire::encode(bytes, offer);
   std::vector<Fd> lost;
   while (lost.size() < kLost) {
-    auto handshake = papers(in);
+    auto handshake = papers(runtime(), in);
     lost.push_back(dial(house.tcp()));
     shake(lost.back(), handshake, 3);
     REQUIRE(handshake.done());
@@ -351,7 +290,8 @@ TEST_CASE("listener: a client that proves itself but offers no rings is dismisse
   Gate gate(60 * kSecond);
   const auto ticket = gate.listener->admit(runtime().hello(), 1, 30 * kSecond);
   REQUIRE(ticket.ok());
-  auto handshake = papers({gate.shm, ticket->session, ticket->secret, runtime().instance(), {}});
+  auto handshake =
+      papers(runtime(), {gate.shm, ticket->session, ticket->secret, runtime().instance(), {}});
   const Fd fd = dial(gate.shm);
   shake(fd, handshake, 3);
   REQUIRE(handshake.done());
