@@ -122,7 +122,7 @@ Result<bool> DeviceOperations::try_in_place(Fabric& fabric, const CollectiveCall
                    tried_);
   const auto offers = exchange(fabric, wanted ? peers.offer() : DeviceOffer{call, {}, {}, 0}, wait);
   if (!offers) return offers.status();
-  if (!wanted) return false;
+  if (!wanted || !peers.all_offered(*offers)) return false;
   const bool opened = peers.open(*offers).ok();
   const auto mine = std::byte{opened};
   std::byte all{};

@@ -29,7 +29,7 @@ class DeviceOperations {
   bool is_for(const DevicePlace& place) const {
     return place.driver == &driver_ && place.device == device_;
   }
-  // Whether arrays are read where they lie; all ranks say the same.
+  // Whether arrays are read where they lie, if they are offered; all ranks say the same.
   bool in_place() const { return in_place_; }
   // How the last operation went.
   Way way() const { return way_; }

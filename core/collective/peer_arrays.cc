@@ -7,8 +7,8 @@
 #include "collective/part.h"
 
 namespace tw::collective {
-bool PeerArrays::reads_in(int rank) const {
-  if (rank == members_.rank()) return false;
+
+bool PeerArrays::gives_in(int rank) const {
   switch (call_.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
@@ -16,7 +16,7 @@ bool PeerArrays::reads_in(int rank) const {
       return true;
     case CollectiveKind::kReduce:
     case CollectiveKind::kGather:
-      return members_.rank() == call_.root;
+      return rank != call_.root;
     case CollectiveKind::kScatter:
       return rank == call_.root;
     default:
@@ -24,11 +24,19 @@ bool PeerArrays::reads_in(int rank) const {
   }
 }
 
-bool PeerArrays::reads_out(int rank) const {
-  if (rank == members_.rank()) return false;
+bool PeerArrays::gives_out(int rank) const {
   return call_.kind == CollectiveKind::kAllReduce ||
          (call_.kind == CollectiveKind::kBroadcast && rank == call_.root);
 }
+
+bool PeerArrays::reads_in(int rank) const {
+  const int self = members_.rank();
+  const bool to_root =
+      call_.kind == CollectiveKind::kReduce || call_.kind == CollectiveKind::kGather;
+  return rank != self && gives_in(rank) && (!to_root || self == call_.root);
+}
+
+bool PeerArrays::reads_out(int rank) const { return rank != members_.rank() && gives_out(rank); }
 
 DeviceOffer::Array PeerArrays::offer(const std::byte* array) {
   if (array == nullptr || reinterpret_cast<uintptr_t>(array) % size_of(call_.type) != 0) return {};
@@ -47,15 +55,21 @@ DeviceOffer PeerArrays::offer() {
 
 Result<const std::byte*> PeerArrays::reach(int rank, const DeviceOffer::Array& array,
                                            size_t bytes) {
-  if (!array.offered)
-    return Status{Code::kFailedPrecondition,
-                  text({members_.name(rank), " has an array that cannot be exported"})};
   const auto opened = peers_.open(rank, array.handle, operation_);
   if (!opened) return opened.status();
   if (array.offset > opened->size || bytes > opened->size - array.offset)
     return Status{Code::kOutOfRange,
                   text({members_.name(rank), " has offered less memory than ", bytes, " bytes"})};
   return opened->base + array.offset;
+}
+
+bool PeerArrays::all_offered(const std::vector<DeviceOffer>& offers) const {
+  for (size_t i = 0; i < offers.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    if (gives_in(rank) && !offers[i].in.offered) return false;
+    if (gives_out(rank) && !offers[i].out.offered) return false;
+  }
+  return true;
 }
 
 Status PeerArrays::open(const std::vector<DeviceOffer>& offers) {

@@ -35,14 +35,20 @@ class PeerArrays {
 
   // How others reach the arrays of this rank, as far as they can.
   DeviceOffer offer();
-  // Opens what this rank reads of others, whose offers are in the order of ranks, and compiles what
-  // it reduces with.
+  // Whether each array that another rank reads is offered. `offers` of all ranks, in their order:
+  // so all come to the same.
+  bool all_offered(const std::vector<DeviceOffer>& offers) const;
+  // Opens what this rank reads of others, all of which is offered, and compiles what it reduces
+  // with.
   Status open(const std::vector<DeviceOffer>& offers);
   // Does this rank's part. `host`: where ranks wait for each other.
   Status run(Fabric& host, const Wait& wait);
   void close();
 
  private:
+  // Whether others read a rank's array.
+  bool gives_in(int rank) const;
+  bool gives_out(int rank) const;
   // What this rank reads of another one.
   bool reads_in(int rank) const;
   bool reads_out(int rank) const;

@@ -79,7 +79,9 @@ class Driver {
   virtual Result<std::byte*> allocate_pinned(int device, size_t bytes) = 0;
   virtual void free_pinned(int device, std::byte* memory) = 0;
 
-  // Of the allocation that begins at `base`, for as long as that is not freed: always the same.
+  // Of the allocation that begins at `base`, for as long as that is not freed. That it is always
+  // the same one, and another one for whatever is allocated there later, was observed of CUDA's
+  // driver, which promises neither.
   virtual Result<IpcHandle> export_memory(int device, const std::byte* base) = 0;
   // Where the allocation of another process begins here. What its owner frees before close_memory()
   // stays until then.

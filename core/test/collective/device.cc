@@ -59,15 +59,13 @@ TEST_CASE("device arrays: several pieces, staged, of all operations") {
   DeviceRanks ranks(2);
   as_ranks_of(kPlacements[0], 2, [&](Group& group) {
     DeviceRank& rank = ranks.of(group);
-    // What cannot be exported is staged, by all ranks, and nobody tries again.
-    std::byte* const hidden = rank.array(bytes_of(0, 1 << 20), group.rank() == 0);
-    const DevicePlace place = rank.place();
-    Status first = group.run(
-        {CollectiveKind::kAllReduce, DataType::kInt8, ReduceOp::kMax, 0, uint64_t{1} << 20}, hidden,
-        hidden, within(kLong), 1, &place);
-    if (!first.ok()) return first.details();
+    // What one rank cannot open is staged, by all ranks, and nobody tries again.
+    if (group.rank() == 0)
+      rank.driver.fail("import_memory", {Code::kFailedPrecondition, "not between these"});
+    std::string wrong = compared(
+        group, rank,
+        {CollectiveKind::kAllReduce, DataType::kInt8, ReduceOp::kMax, 0, uint64_t{1} << 20}, true);
     const int imports = rank.driver.calls("import_memory");
-    std::string wrong;
     for (const CollectiveKind kind : kKinds) {
       const uint64_t count = StagedPieces::kSlots * StagedPieces::kSlotBytes / 4 / 3 + 3;
       const CollectiveCall call{kind, DataType::kInt32, ReduceOp::kSum, 0, count};
@@ -78,6 +76,33 @@ TEST_CASE("device arrays: several pieces, staged, of all operations") {
     if (wrong.empty()) wrong = compared(group, rank, large, true);
     if (count_of(group, collective::Way::kDeviceInPlace) != 0) wrong = "it went in place";
     if (rank.driver.calls("import_memory") != imports) wrong = "it was tried again";
+    return wrong;
+  });
+}
+
+TEST_CASE("device arrays: one that cannot be exported is staged, and the next one is not") {
+  constexpr size_t kBytes = DeviceOperations::kInPlaceBytes;
+  const auto call = [](CollectiveKind kind) {
+    return CollectiveCall{kind, DataType::kUint8, ReduceOp::kMax, 1, kBytes};
+  };
+  DeviceRanks ranks(3);
+  as_ranks_of(kPlacements[0], 3, [&](Group& group) -> std::string {
+    DeviceRank& rank = ranks.of(group);
+    const DevicePlace place = rank.place();
+    std::byte* const hidden = rank.array(bytes_of(group.rank(), kBytes), group.rank() != 0);
+    std::string wrong;
+    const auto in_place = [&](CollectiveKind kind, std::byte* in, std::byte* out, uint64_t wanted) {
+      Status status = group.run(call(kind), in, out, within(kLong), 1, &place);
+      if (!status.ok()) wrong += status.details();
+      if (count_of(group, collective::Way::kDeviceInPlace) != wanted)
+        wrong += std::string(name_of(kind)) + " went another way";
+    };
+    in_place(CollectiveKind::kAllReduce, hidden, hidden, 0);
+    if (rank.driver.calls("import_memory") != 0) wrong += " opened in vain";
+    // Rank 0 only takes here.
+    in_place(CollectiveKind::kBroadcast, nullptr, hidden, 1);
+    if (wrong.empty()) wrong = compared(group, rank, call(CollectiveKind::kAllReduce), true);
+    if (count_of(group, collective::Way::kDeviceInPlace) != 2) wrong += " staged again";
     return wrong;
   });
 }
