@@ -25,11 +25,11 @@ struct Batch {
   std::vector<Py_buffer> memories;
   std::vector<uint64_t> ends;
 
-  explicit Batch(const std::vector<nb::handle>& local) {
+  explicit Batch(const std::vector<nb::object>& local) {
     memories.reserve(local.size());
     ends.reserve(local.size());
     uint64_t end = 0;
-    for (const nb::handle each : local) {
+    for (const nb::object& each : local) {
       Py_buffer view;
       if (PyObject_GetBuffer(each.ptr(), &view, PyBUF_C_CONTIGUOUS) != 0) {
         release();  // of an object that is not made, no destructor runs
@@ -61,11 +61,12 @@ struct Batch {
   }
 };
 
-// One object with the buffer protocol, or a list or tuple of them. The result borrows from it.
-std::vector<nb::handle> memories_of(nb::handle local) {
-  if (!PyList_Check(local.ptr()) && !PyTuple_Check(local.ptr())) return {local};
-  std::vector<nb::handle> each;
-  for (const nb::handle one : nb::borrow<nb::sequence>(local)) each.push_back(one);
+// One object with the buffer protocol, or a list or tuple of them. To export the memory of one may
+// run Python's code, which may change the list: so they are kept.
+std::vector<nb::object> memories_of(nb::handle local) {
+  if (!PyList_Check(local.ptr()) && !PyTuple_Check(local.ptr())) return {nb::borrow(local)};
+  std::vector<nb::object> each;
+  for (const nb::handle one : nb::borrow<nb::sequence>(local)) each.push_back(nb::borrow(one));
   return each;
 }
 

@@ -8,16 +8,7 @@
 #include "engine/event_queue.h"
 
 namespace tw::collective {
-namespace {
-
-Result<InMessage> taken(TaggedReceive& receive) {
-  InMessage message;
-  (void)receive.take(message);
-  if (!message.status.ok()) return message.status;
-  return message;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 // One receive at each rank. What has come to those that nobody took is kept, without more memory.
 class Mailbox::Asking {

@@ -14,6 +14,16 @@ Status blame(const Members& members, int rank, const Status& otherwise) {
   return why.ok() ? otherwise : why;
 }
 
+Result<InMessage> taken(TaggedReceive& receive) {
+  InMessage message;
+  if (!receive.take(message))
+    return receive.status().ok()
+               ? Status{Code::kInternal, "a message was taken before, or is yet to come"}
+               : receive.status();
+  if (!message.status.ok()) return message.status;
+  return message;
+}
+
 Result<InMessage> await_message(Members& members, int rank, TaggedReceive& receive,
                                 const Wait& wait, const std::function<Status()>& look) {
   TaggedPort& port = members.tagged(rank);
@@ -32,10 +42,7 @@ Result<InMessage> await_message(Members& members, int rank, TaggedReceive& recei
     return waited;
   }
   if (!receive.status().ok()) return blame(members, rank, receive.status());
-  InMessage message;
-  (void)receive.take(message);
-  if (!message.status.ok()) return message.status;
-  return message;
+  return taken(receive);
 }
 
 Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const Wait& wait) {

@@ -31,6 +31,9 @@ Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const W
 Result<InMessage> await_message(Members& members, int rank, TaggedReceive& receive,
                                 const Wait& wait, const std::function<Status()>& look = {});
 
+// What a receive that has ended came to.
+Result<InMessage> taken(TaggedReceive& receive);
+
 // Why something on the link to a rank has failed: because the rank is gone, if it is.
 Status blame(const Members& members, int rank, const Status& otherwise);
 

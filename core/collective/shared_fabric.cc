@@ -181,9 +181,9 @@ Status SharedFabric::one_step_reduction(const Pending& now, const std::byte* in,
 Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, std::byte* out) {
   const size_t bytes = now.call.bytes();
   if (Status status = stages_.enter_with(now, in, bytes, in == out); !status.ok()) return status;
-  const bool in_arenas = stages_.all_in_arenas();
   auto arrays = stages_.mapped(in, bytes);
   if (!arrays) return arrays.status();
+  const bool in_arenas = !arrays->empty();
   const size_t width = size_of(now.call.type), each = StageLayout::kChunk / width;
   const uint64_t count = now.call.count;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, count - c * each); };
@@ -247,9 +247,9 @@ Status SharedFabric::reduce_scatter(const Pending& now, const std::byte* in, std
   std::vector<const std::byte*> all(static_cast<size_t>(size_));
   const size_t bytes = static_cast<size_t>(size_) * call.bytes();
   if (Status status = stages_.enter_with(now, in, bytes); !status.ok()) return status;
-  const bool in_arenas = stages_.all_in_arenas();
   auto arrays = stages_.mapped(in, bytes);
   if (!arrays) return arrays.status();
+  const bool in_arenas = !arrays->empty();
   Status over = pipeline(
       now, chunks_of(count, each),
       [&](uint64_t c, std::byte* stage) {
@@ -322,15 +322,17 @@ Status SharedFabric::gather(const Pending& now, const std::byte* in, std::byte* 
     return {};
   }
   if (Status status = stages_.enter_with(now, in, bytes); !status.ok()) return status;
-  if (way == Way::kInPlace || stages_.all_in_arenas()) {
-    auto arrays = stages_.mapped(out ? in : nullptr, bytes);
-    if (!arrays) return arrays.status();
+  auto arrays = stages_.mapped(in, bytes);
+  if (!arrays) return arrays.status();
+  const bool in_arenas = !arrays->empty();
+  if (way == Way::kInPlace || in_arenas) {
     Status status;
     if (out) copy_out(place(rank_), in, bytes, bytes);
     for (int k = 1; out && status.ok() && k < size_; ++k) {
       const int rank = stages_.team().after(k);
       status = stages_.read(now, rank, stages_.place_of(rank).address,
-                            (*arrays)[static_cast<size_t>(rank)], place(rank), bytes);
+                            in_arenas ? (*arrays)[static_cast<size_t>(rank)] : nullptr, place(rank),
+                            bytes);
     }
     return status.ok() ? finish_reading(now, true) : status;
   }

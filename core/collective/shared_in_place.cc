@@ -31,24 +31,22 @@ ArrayPlace SharedStages::place_of(int rank) const {
   return place;
 }
 
-bool SharedStages::all_in_arenas() const {
-  for (int i = 0; i < size_; ++i)
-    if (!arenas_ || !place_of(i).in_arena()) return false;
-  return true;
-}
-
 Result<std::vector<const std::byte*>> SharedStages::mapped(const std::byte* own, size_t size) {
-  std::vector<const std::byte*> arrays(static_cast<size_t>(size_));
-  if (!all_in_arenas()) return arrays;
-  for (int i = 0; i < size_; ++i) {
-    const std::byte*& array = arrays[static_cast<size_t>(i)];
+  std::vector<const std::byte*> arrays;
+  // Each is looked at once: it lies in memory that its rank may write.
+  std::vector<ArrayPlace> places;
+  for (int i = 0; arenas_ && i < size_; ++i) {
+    places.push_back(place_of(i));
+    if (!places.back().in_arena()) return arrays;
+  }
+  for (int i = 0; arenas_ && i < size_; ++i) {
     if (i == rank_) {
-      array = own;
+      arrays.push_back(own);
       continue;
     }
-    const auto found = arenas_->find(i, place_of(i), size);
+    const auto found = arenas_->find(i, places[static_cast<size_t>(i)], size);
     if (!found) return blame(team_.members(), team_.in_group(i), found.status());
-    array = *found;
+    arrays.push_back(*found);
   }
   return arrays;
 }

@@ -59,9 +59,8 @@ class SharedStages {
   // have read it. A null array has no place, and is read by nobody.
   Status enter_with(const Pending& now, const std::byte* array, size_t size,
                     bool takes_the_result = false);
-  // Whether all ranks' arrays lie in their arenas: the same on all of them.
-  bool all_in_arenas() const;
-  // The array of each rank, the own one included; null ones unless all lie in arenas.
+  // The array of each rank, the own one included, if all lie in arenas; else none, on all ranks
+  // alike.
   Result<std::vector<const std::byte*>> mapped(const std::byte* own, size_t size);
   ArrayPlace place_of(int rank) const;
   // By the kernel, or by a mapping of it that is not null.

@@ -39,10 +39,12 @@ bool in_huge_pages(const void* data, size_t size) noexcept {
   const size_t step = size / kSamples;
   uintptr_t at = reinterpret_cast<uintptr_t>(data) + step / 2;
   size_t huge = 0;
-  for (size_t i = 0; i < kSamples; ++i, at += step) {
+  for (size_t i = 0; i < kSamples && huge < kSamples; ++i, at += step) {
     const int found = is_huge(at & ~(page_size() - 1));
-    if (found != 0) ++huge;
-    if (found < 0) huge = kSamples;
+    if (found < 0)
+      huge = kSamples;
+    else if (found != 0)
+      ++huge;
   }
   errno = before;
   return 2 * huge > kSamples;
