@@ -32,19 +32,21 @@ TYPES: Final[dict[str, int]] = {
     "bool": 14,
 }
 
+# NumPy makes the name of a type anew each time, which takes as long as a small operation.
+_known: Final[dict[np.dtype[Any], int]] = {}
+
 
 def type_of(array: Array) -> int:
+    kind = _known.get(array.dtype)
+    if kind is not None:
+        return kind
     kind = TYPES.get(array.dtype.name)
     if kind is None:
         raise TypeError(f"arrays of {array.dtype} have no collectives: {', '.join(TYPES)} have")
     if not array.dtype.isnative:
         raise TypeError(f"arrays of {array.dtype} have no collectives: their bytes are swapped")
+    _known[array.dtype] = kind
     return kind
-
-
-def memory(array: Array) -> Any:
-    """Of an array in C order."""
-    return array.reshape(-1).view(np.uint8)
 
 
 def row_bytes(array: Array) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable
 from typing import Final, Literal, TypeVar
 
 from tensorwire import _core
-from tensorwire.collective.arrays import Array, Runs, memory
-from tensorwire.collective.errors import translated
+from tensorwire.collective.arrays import Array, Runs
+from tensorwire.collective.errors import TRANSLATED
 from tensorwire.collective.work import Line, Lines, Work
 
 T = TypeVar("T")
@@ -74,11 +74,11 @@ class Calls:
         factor: float = 1.0,
         root: int = 0,
     ) -> None:
-        with translated():
+        with TRANSLATED:
             self._group.run(
                 what,
-                None if given is None else memory(given),
-                None if out is None else memory(out),
+                given,
+                out,
                 count,
                 kind,
                 op,
@@ -102,12 +102,12 @@ class Calls:
         root: int = 0,
     ) -> None:
         nothing = [(0, 0)] * self._size
-        with translated():
+        with TRANSLATED:
             self._group.exchange(
                 what,
-                None if given is None else memory(given),
+                given,
                 gives or nothing,
-                None if out is None else memory(out),
+                out,
                 takes or nothing,
                 kind,
                 op,

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Final
 
 from tensorwire import _core
@@ -51,13 +50,22 @@ _KINDS: Final[dict[int, type[GroupError]]] = {
 }
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raises errors of the core as those of this module; INVALID_ARGUMENT as ValueError."""
-    try:
-        yield
-    except _core.StatusError as error:
+class _Translated:
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if not isinstance(error, _core.StatusError):
+            return
         code, details = error.args
         if code == INVALID_ARGUMENT:
             raise ValueError(details) from None
         raise _KINDS.get(code, GroupError)(code, details) from None
+
+
+TRANSLATED: Final = _Translated()
+"""Raises errors of the core as those of this module; INVALID_ARGUMENT as ValueError."""

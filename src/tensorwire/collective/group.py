@@ -12,7 +12,7 @@ from typing import Final, SupportsIndex
 import numpy as np
 
 from tensorwire import _core
-from tensorwire.collective.errors import translated
+from tensorwire.collective.errors import TRANSLATED
 from tensorwire.collective.messages import Messages
 from tensorwire.collective.movements import Movements
 from tensorwire.collective.reductions import Reductions
@@ -67,7 +67,7 @@ class Group(Reductions, Movements, Messages):
     ) -> None:
         """Returns once all ranks have come. See :func:`join`. ``origin``: of one that is made
         anew."""
-        with translated():
+        with TRANSLATED:
             group = _core.Group(store, rank, size, host or "", timeout)
         super().__init__(group, rank, size, timeout)
         self.fabric: Final = group.fabric

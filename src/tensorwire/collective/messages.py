@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 
 from tensorwire.collective import trees
-from tensorwire.collective.arrays import Array, check_writable, memory, put_back, room
+from tensorwire.collective.arrays import Array, check_writable, put_back, room
 from tensorwire.collective.communicator import Communicator
-from tensorwire.collective.errors import translated
+from tensorwire.collective.errors import TRANSLATED
 from tensorwire.collective.work import Work
 
 T = TypeVar("T")
@@ -57,9 +57,9 @@ class Messages(Communicator):
 
         def run() -> None:
             for leaf in leaves:
-                with translated():
+                with TRANSLATED:
                     self._group.send(
-                        rank, tag, memory(np.ascontiguousarray(leaf)), self._calls.limit(timeout)
+                        rank, tag, np.ascontiguousarray(leaf), self._calls.limit(timeout)
                     )
 
         return self._calls.begin_message(("to", rank, tag), run, async_op)
@@ -98,8 +98,8 @@ class Messages(Communicator):
 
         def receive(each: Array) -> None:
             into = room(each)
-            with translated():
-                self._group.receive(rank, tag, memory(into), self._calls.limit(timeout))
+            with TRANSLATED:
+                self._group.receive(rank, tag, into, self._calls.limit(timeout))
             put_back(into, each)
 
         run: Callable[[], Any]
@@ -146,8 +146,8 @@ class Messages(Communicator):
 
         def run() -> int:
             into = room(out)
-            with translated():
-                sender = self._group.receive_any(tag, memory(into), self._calls.limit(timeout))
+            with TRANSLATED:
+                sender = self._group.receive_any(tag, into, self._calls.limit(timeout))
             put_back(into, out)
             return sender
 
