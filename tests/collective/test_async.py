@@ -162,6 +162,40 @@ def test_all_that_is_begun(tmp_path: Path) -> None:
     assert results(all_of_it, tmp_path, 2) == [None, None]
 
 
+def small_messages(group: Group) -> None:
+    other, count = 1 - group.rank, 200
+    sent = [group.send(np.full(1, float(i)), other, async_op=True) for i in range(count)]
+    # Until the other one takes some there is credit for fewer of them, which have left at once.
+    assert sent[0].done()
+    assert not sent[-1].done()
+    group.barrier()
+    assert [group.receive(np.empty(1), other)[0] for _ in range(count)] == [*range(count)]
+    assert [work.wait() for work in sent] == [None] * count
+
+
+def test_small_messages_leave_at_once_and_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORWIRE_STREAM_WINDOW_BYTES", "64K")
+    assert results(small_messages, tmp_path, 2) == [None, None]
+
+
+def test_a_work_has_one_future_whenever_that_is_asked_for() -> None:
+    early: Work[int] = Work()
+    late: Work[int] = Work()
+    future = early.future()
+    assert not future.done()
+    assert not future.cancel()
+    early.end(7)
+    late.end(None, ValueError("it went wrong"))
+    assert early.future() is future
+    assert future.result(0) == early.wait(0) == 7
+    with pytest.raises(ValueError, match="it went wrong"):
+        late.future().result(0)
+    with pytest.raises(ValueError, match="it went wrong"):
+        late.wait()
+
+
 def test_lines_have_threads_while_there_is_something_in_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

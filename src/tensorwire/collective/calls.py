@@ -124,3 +124,7 @@ class Calls:
         in their order."""
         lines = self._messages
         return lines.begin(stream, run) if async_op else lines.in_turn(stream, run)
+
+    def nothing_before(self, stream: Hashable) -> bool:
+        """Whether all messages of a stream that were begun have ended."""
+        return self._messages.idle(stream)

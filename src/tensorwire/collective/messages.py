@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Literal, TypeVar, overload
 
 import numpy as np
 
+from tensorwire import _core
 from tensorwire.collective import trees
 from tensorwire.collective.arrays import Array, check_writable, put_back, room
 from tensorwire.collective.communicator import Communicator
@@ -15,6 +16,9 @@ from tensorwire.collective.errors import TRANSLATED
 from tensorwire.collective.work import Work
 
 T = TypeVar("T")
+
+_AT_ONCE: Final = 4096
+"""Bytes up to which a message is copied when it is begun."""
 
 
 class Messages(Communicator):
@@ -62,7 +66,27 @@ class Messages(Communicator):
                         rank, tag, np.ascontiguousarray(leaf), self._calls.limit(timeout)
                     )
 
-        return self._calls.begin_message(("to", rank, tag), run, async_op)
+        stream = ("to", rank, tag)
+        if async_op and len(leaves) == 1 and leaves[0].nbytes <= _AT_ONCE:
+            work = self._begun_at_once(leaves[0], rank, tag, stream)
+            if work is not None:
+                return work
+        return self._calls.begin_message(stream, run, async_op)
+
+    def _begun_at_once(
+        self, leaf: Array, rank: int, tag: int, stream: Hashable
+    ) -> Work[None] | None:
+        """Without a thread, where nothing is to be waited for. What goes wrong is told by whoever
+        tries it again."""
+        if not self._calls.nothing_before(stream):
+            return None
+        try:
+            self._group.send(rank, tag, np.ascontiguousarray(leaf), 0.0)
+        except _core.StatusError:
+            return None
+        work: Work[None] = Work()
+        work.end(None)
+        return work
 
     @overload
     def receive(

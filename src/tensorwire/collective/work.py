@@ -9,38 +9,81 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
-from concurrent.futures import Future, wait
-from typing import Any, Final, Generic, TypeVar
+from concurrent.futures import Future
+from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
-_Job = tuple[Future[Any], Callable[[], Any]]
+_futures = threading.Lock()  # held while a work ends, or gets a future
 
 
 class Work(Generic[T]):
     """An operation that has been begun. ``await`` it, or ``wait()`` for it. It cannot be cancelled:
     when who awaits it is, it goes on."""
 
-    def __init__(self, future: Future[T]) -> None:
-        future.set_running_or_notify_cancel()
-        self._future = future
+    # A future takes as long to make as a small message takes: few are asked for theirs.
+    __slots__ = ("__weakref__", "_ended", "_error", "_future", "_result", "_under_way")
+
+    def __init__(self) -> None:
+        self._under_way = threading.Lock()
+        self._under_way.acquire()  # until it has ended
+        self._ended = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._future: Future[T] | None = None
+
+    def end(self, result: T | None, error: BaseException | None = None) -> None:
+        """It has come to this; once."""
+        with _futures:
+            self._result, self._error = result, error
+            self._ended = True
+            future = self._future
+        self._under_way.release()
+        if future is not None:
+            self._settle(future)
+
+    def _settle(self, future: Future[T]) -> None:
+        if self._error is not None:
+            future.set_exception(self._error)
+        else:
+            future.set_result(cast("T", self._result))
 
     def wait(self, timeout: float | None = None) -> T:
         """The result, or what the operation raises; TimeoutError after so many seconds: it goes
         on."""
-        if timeout is not None and not wait([self._future], timeout).done:
-            raise TimeoutError(f"the operation has not ended in {timeout} seconds")
-        return self._future.result()
+        if not self._ended:
+            if not self._under_way.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
+                raise TimeoutError(f"the operation has not ended in {timeout} seconds")
+            self._under_way.release()
+        error = self._error
+        if error is None:
+            return cast("T", self._result)
+        try:
+            raise error
+        finally:
+            del self, error  # else its traceback would keep this frame, and so itself
 
     def done(self) -> bool:
-        return self._future.done()
+        return self._ended
 
     def future(self) -> Future[T]:
-        return self._future
+        with _futures:
+            if self._future is not None:
+                return self._future
+            future: Future[T] = Future()
+            future.set_running_or_notify_cancel()
+            self._future = future
+            ended = self._ended
+        if ended:
+            self._settle(future)
+        return future
 
     def __await__(self) -> Generator[Any, None, T]:
         import asyncio
 
-        return asyncio.wrap_future(self._future).__await__()
+        return asyncio.wrap_future(self.future()).__await__()
+
+
+_Job = tuple[Work[Any], Callable[[], Any]]
 
 
 class Line:
@@ -60,14 +103,13 @@ class Line:
         self._waiting = 0
 
     def begin(self, job: Callable[[], T]) -> Work[T]:
-        future: Future[T] = Future()
-        work = Work(future)  # before it can end
+        work: Work[T] = Work()
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
             self._waiting += 1
-            self._jobs.put((future, job))
+            self._jobs.put((work, job))
         return work
 
     def in_turn(self, job: Callable[[], T]) -> T:
@@ -113,18 +155,17 @@ class Lines:
 
     def begin(self, key: Hashable, job: Callable[[], T]) -> Work[T]:
         """RuntimeError where too many keys have something under way."""
-        future: Future[T] = Future()
-        work = Work(future)  # before it can end
+        work: Work[T] = Work()
         with self._lock:
             jobs = self._jobs.get(key)
             if jobs is not None:
-                jobs.append((future, job))
+                jobs.append((work, job))
                 return work
             if len(self._jobs) >= self.MOST:
                 raise RuntimeError(
                     f"{self.MOST} messages of different ranks and tags are under way: wait for one"
                 )
-            jobs = deque([(future, job)])
+            jobs = deque([(work, job)])
             thread = threading.Thread(
                 target=self._run, args=(key, jobs), name=self._name, daemon=True
             )
@@ -135,9 +176,12 @@ class Lines:
 
     def in_turn(self, key: Hashable, job: Callable[[], T]) -> T:
         """As :meth:`Line.in_turn`."""
+        return job() if self.idle(key) else self.begin(key, job).wait()
+
+    def idle(self, key: Hashable) -> bool:
+        """Whether nothing of that key is under way."""
         with self._lock:
-            idle = key not in self._jobs
-        return job() if idle else self.begin(key, job).wait()
+            return key not in self._jobs
 
     def close(self) -> None:
         """Waits for what has been begun."""
@@ -166,15 +210,15 @@ class Lines:
 
 def _run(item: _Job, over: Callable[[], None]) -> None:
     """``over`` comes before whoever waits for it goes on."""
-    future, job = item
+    work, job = item
     try:
         result = job()
     except BaseException as error:
         over()
-        future.set_exception(error)
+        work.end(None, error)
     else:
         over()
-        future.set_result(result)
+        work.end(result)
 
 
 _all: weakref.WeakSet[Line | Lines] = weakref.WeakSet()
