@@ -4,18 +4,21 @@
 #include <utility>
 
 #include "base/text.h"
+#include "collective/stage.h"
 
 namespace tw::collective {
 
 ArenaArrays::ArenaArrays(Arena& arena, std::span<const std::optional<PeerMemory>> memories)
     : arena_(arena), memories_(memories), mapped_(memories.size()) {}
 
-bool ArenaArrays::reaches(const PeerMemory& memory, const Board& board) {
-  const auto slab = memory.map(board.slab);
-  if (!slab || board.offset > slab->size() || sizeof board > slab->size() - board.offset)
+bool ArenaArrays::reaches(const PeerMemory& memory, const StagePlace& place) {
+  const auto slab = memory.map(place.slab);
+  if (!slab || place.offset > slab->size() || sizeof(Board) > slab->size() - place.offset ||
+      place.offset % alignof(Board) != 0)
     return false;
-  const auto& found = reinterpret_cast<const Board*>(slab->data() + board.offset)->mark;
-  return found.value == board.mark.value;
+  const auto& board = *reinterpret_cast<const Board*>(slab->data() + place.offset);
+  const auto found = decode_stage_place(board.place);
+  return found && found->mark.value == place.mark.value;
 }
 
 ArrayPlace ArenaArrays::place_of(const std::byte* array, size_t size) const {
@@ -25,7 +28,7 @@ ArrayPlace ArenaArrays::place_of(const std::byte* array, size_t size) const {
   if (!block) return place;
   const Slab& slab = block->slab();
   place.offset = static_cast<uint64_t>(array - slab.base());
-  place.dropped = arena_.slabs_dropped() & 0x7fff'ffff;
+  place.dropped = arena_.slabs_dropped() & ArrayPlace::kMostDropped;
   place.slab = slab.index();
   place.generation = slab.generation();
   place.slab_size = slab.size();

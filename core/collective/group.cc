@@ -177,9 +177,12 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     if (!mapped || !own) return Status();
     stages[static_cast<size_t>(i)].emplace(std::move(*mapped));
     maps[self][static_cast<size_t>(i)] = true;
-    if (auto reached = PeerMemory::open(stages[static_cast<size_t>(i)]->board().mark)) {
-      maps_arrays[self][static_cast<size_t>(i)] =
-          ArenaArrays::reaches(*reached, stages[static_cast<size_t>(i)]->board());
+    const auto place = decode_stage_place(stages[static_cast<size_t>(i)]->board().place);
+    if (!place)
+      return Status(place.status().code(),
+                    text({members_->name(i), ": ", place.status().details()}));
+    if (auto reached = PeerMemory::open(place->mark)) {
+      maps_arrays[self][static_cast<size_t>(i)] = ArenaArrays::reaches(*reached, *place);
       memories[static_cast<size_t>(i)].emplace(std::move(*reached));
       reads[self][static_cast<size_t>(i)] = true;
     }

@@ -18,6 +18,8 @@ namespace tw::collective {
 struct SlabFile {
   int32_t descriptor = -1;
   uint64_t size = 0;
+
+  bool operator==(const SlabFile&) const = default;
 };
 
 // What a process shows of itself, so that others find out whether they reach it: a value that no
@@ -28,6 +30,8 @@ struct MemoryMark {
   int32_t pid = 0;  // as the process itself knows it; 0: nobody is to read it
   uint64_t address = 0;
   Value value{};
+
+  bool operator==(const MemoryMark&) const = default;
 };
 
 class OwnMark {

@@ -7,6 +7,7 @@
 #include "base/streamed_copy.h"
 #include "base/text.h"
 #include "collective/part.h"
+#include "collective/point_to_point.h"
 #include "collective/reduction.h"
 #include "memory/huge_pages.h"
 
@@ -391,9 +392,6 @@ Status SharedFabric::exchange_runs(const Pending& now, const std::byte* in,
   const auto ranks = static_cast<size_t>(size_);
   // Every rank tells all how much it gives to whom, and where that lies: who takes checks it, and
   // all know the largest run, and whether all of them are to be read where they lie.
-  struct Given {
-    uint64_t size, address;  // 0: not to be read there
-  };
   const auto self = static_cast<size_t>(rank_);
   size_t most = 0, extent = 0;
   for (size_t i = 0; i < ranks; ++i) {
@@ -403,28 +401,32 @@ Status SharedFabric::exchange_runs(const Pending& now, const std::byte* in,
   // Whatever is made of them, runs go as an all-to-all does.
   constexpr CollectiveKind kRuns = CollectiveKind::kAllToAll;
   const bool lent = choose(kRuns, most) != Way::kInPlace || lends(kRuns, most, in, extent);
-  std::vector<Given> given_to(ranks);
+  const size_t table = ranks * kGivenRunSize;
+  std::vector<std::byte> said(table);
   for (size_t i = 0; i < ranks; ++i)
-    given_to[i] = {gives[i].size, lent ? reinterpret_cast<uintptr_t>(in) + gives[i].offset : 0};
-  const size_t table = ranks * sizeof(Given);
-  if (Status status = meet(now, reinterpret_cast<const std::byte*>(given_to.data()), table);
-      !status.ok())
-    return status;
+    std::ranges::copy(
+        encode_given({gives[i].size, lent ? reinterpret_cast<uintptr_t>(in) + gives[i].offset : 0}),
+        said.data() + i * kGivenRunSize);
+  if (Status status = meet(now, said.data(), table); !status.ok()) return status;
   uint64_t longest = 0;
   bool all_lent = true;
   std::vector<uint64_t> from(ranks);
-  for (int i = 0; i < size_; ++i) {
-    std::memcpy(given_to.data(), stages_.data_of(i, table), table);
+  for (size_t i = 0; i < ranks; ++i) {
+    const int rank = static_cast<int>(i);
     for (size_t j = 0; j < ranks; ++j) {
-      if (static_cast<int>(j) == i || given_to[j].size == 0) continue;
-      longest = std::max(longest, given_to[j].size);
-      all_lent = all_lent && given_to[j].address != 0;
+      const auto run =
+          decode_given({stages_.data_of(rank, table) + j * kGivenRunSize, kGivenRunSize});
+      if (!run) return blame(team.members(), team.in_group(rank), run.status());
+      if (j != i && run->size != 0) {
+        longest = std::max(longest, run->size);
+        all_lent = all_lent && run->address != 0;
+      }
+      if (j != self) continue;
+      from[i] = run->address;
+      if (run->size != takes[i].size)
+        return {Code::kInvalidArgument, text({team.name(rank), " gives ", run->size, " bytes to ",
+                                              team.name(rank_), ", which takes ", takes[i].size})};
     }
-    const uint64_t given = given_to[static_cast<size_t>(rank_)].size;
-    from[static_cast<size_t>(i)] = given_to[static_cast<size_t>(rank_)].address;
-    if (const size_t taken = takes[static_cast<size_t>(i)].size; given != taken)
-      return {Code::kInvalidArgument, text({team.name(i), " gives ", given, " bytes to ",
-                                            team.name(rank_), ", which takes ", taken})};
   }
   copy_out(out + takes[self].offset, in + gives[self].offset, takes[self].size, takes[self].size);
   if (all_lent && choose(kRuns, longest) == Way::kInPlace) {

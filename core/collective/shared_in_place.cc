@@ -11,24 +11,27 @@
 
 namespace tw::collective {
 
-static_assert(sizeof(ArrayPlace) <= BoardEntry::kRoom);
+static_assert(kArrayPlaceSize <= BoardEntry::kRoom);
 
 Status SharedStages::enter_with(const Pending& now, const std::byte* array, size_t size,
                                 bool takes_the_result) {
-  ArrayPlace place;
-  place.address = reinterpret_cast<uintptr_t>(array);
-  if (arenas_ && size >= kInArenas) place = arenas_->place_of(array, size);
-  place.takes_the_result = takes_the_result;
-  if (Status status = enter(now, reinterpret_cast<const std::byte*>(&place), sizeof place);
-      !status.ok())
-    return status;
-  return agree_all(now);
-}
-
-ArrayPlace SharedStages::place_of(int rank) const {
-  ArrayPlace place;
-  std::memcpy(&place, data_of(rank, sizeof place), sizeof place);
-  return place;
+  ArrayPlace& own = places_[static_cast<size_t>(rank_)];
+  own = {};
+  own.address = reinterpret_cast<uintptr_t>(array);
+  if (arenas_ && size >= kInArenas) own = arenas_->place_of(array, size);
+  own.takes_the_result = takes_the_result;
+  const auto said = encode_place(own);
+  Status status = enter(now, said.data(), said.size());
+  if (status.ok()) status = agree_all(now);
+  for (int i = 0; status.ok() && i < size_; ++i) {
+    if (i == rank_) continue;
+    const auto theirs = decode_place({data_of(i, kArrayPlaceSize), kArrayPlaceSize});
+    if (theirs)
+      places_[static_cast<size_t>(i)] = *theirs;
+    else
+      status = blame(team_.members(), team_.in_group(i), theirs.status());
+  }
+  return status;
 }
 
 Result<std::vector<const std::byte*>> SharedStages::mapped(const std::byte* own, size_t size) {

@@ -38,6 +38,7 @@ SharedStages::SharedStages(Team team, OwnStage own, std::vector<std::optional<Pe
       own_(std::move(own)),
       peers_(std::move(peers)),
       memories_(std::move(memories)),
+      places_(static_cast<size_t>(size_)),
       crowded_(more_than_processors(size_)),
       spinner_(crowded_ ? 0 : spin) {
   if (arena && !memories_.empty()) arenas_.emplace(*arena, memories_);
@@ -133,7 +134,7 @@ Status SharedStages::enter(const Pending& now, const std::byte* data, size_t siz
     if (i != rank_)
       if (Status status = await_entry(now, i, begun); !status.ok()) return status;
   BoardEntry& entry = own_.board().entries[sequence % Board::kEntries];
-  entry.call = now.call;
+  entry.call = encode_call(now.call);
   if (size != 0) std::memcpy(in_slot ? own_.slot(sequence) : entry.data, data, size);
   entry.sequence.store(sequence, std::memory_order_release);
   publish();
@@ -142,10 +143,14 @@ Status SharedStages::enter(const Pending& now, const std::byte* data, size_t siz
 
 Status SharedStages::agree(const Pending& now, int rank) {
   if (Status status = await_entry(now, rank, sequence_); !status.ok()) return status;
-  const CollectiveCall theirs = board(rank).entries[sequence_ % Board::kEntries].call;
-  if (theirs == now.call) return {};
+  const auto entry = sequence_ % Board::kEntries;
+  const CallBytes said = board(rank).entries[entry].call;
+  if (said == own_.board().entries[entry].call) return {};
+  const auto theirs = decode_call(said);
+  if (!theirs)
+    return {theirs.status().code(), text({team_.name(rank), ": ", theirs.status().details()})};
   return {Code::kAborted, text({team_.name(rank_), " called ", now.call.text(), ", but ",
-                                team_.name(rank), " called ", theirs.text()})};
+                                team_.name(rank), " called ", theirs->text()})};
 }
 
 Status SharedStages::agree_all(const Pending& now) {

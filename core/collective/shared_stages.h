@@ -62,7 +62,8 @@ class SharedStages {
   // The array of each rank, the own one included, if all lie in arenas; else none, on all ranks
   // alike.
   Result<std::vector<const std::byte*>> mapped(const std::byte* own, size_t size);
-  ArrayPlace place_of(int rank) const;
+  // As it was when all agreed on the operation.
+  const ArrayPlace& place_of(int rank) const { return places_[static_cast<size_t>(rank)]; }
   // By the kernel, or by a mapping of it that is not null.
   Status read(const Pending& now, int rank, uint64_t from, const std::byte* mapping, std::byte* to,
               size_t size);
@@ -95,6 +96,7 @@ class SharedStages {
   const std::vector<std::optional<PeerStage>> peers_;
   const std::vector<std::optional<PeerMemory>> memories_;
   std::optional<ArenaArrays> arenas_;  // none: arrays there are as others
+  std::vector<ArrayPlace> places_;     // of the operation's arrays, the own one included
   const bool crowded_;                 // there are more ranks than processors
   Spinner spinner_;
   uint64_t sequence_ = 0;

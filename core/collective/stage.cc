@@ -25,15 +25,17 @@ Result<OwnStage> OwnStage::make(Arena& arena, bool readable) {
   // All of its pages come now, and not in the first operations.
   std::memset((*block)->data(), 0, StageLayout::kBytes);
   auto* const board = new ((*block)->data()) Board{};
-  board->slab = {(*block)->slab().fd(), (*block)->slab().size()};
-  board->offset = (*block)->region().offset;
+  StagePlace place;
+  place.slab = {(*block)->slab().fd(), (*block)->slab().size()};
+  place.offset = (*block)->region().offset;
   std::optional<OwnMark> own;
   if (readable) {
     auto mark = OwnMark::make();
     if (!mark) return mark.status();
-    board->mark = mark->mark();
+    place.mark = mark->mark();
     own = std::move(*mark);
   }
+  board->place = encode_stage_place(place);
   return OwnStage(std::move(*block), std::move(own));
 }
 

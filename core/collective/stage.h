@@ -3,18 +3,21 @@
 // with what the rank has come to, and room for data. Nobody writes another rank's stage, so that a
 // rank can spoil its own only.
 //
+// What is more than a counter is decoded (core/collective/wire.h).
+//
 // Waiting is a futex on a word of the rank that is waited for. Who waits says so on its own board,
 // so that publishing costs no system call unless somebody sleeps.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "base/status.h"
-#include "collective/collective_call.h"
 #include "collective/peer_memory.h"
+#include "collective/wire.h"
 #include "memory/arena.h"
 #include "memory/mapping.h"
 #include "message/message.h"
@@ -29,10 +32,10 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 struct alignas(64) BoardEntry {
   static constexpr size_t kRoom = 40;
   std::atomic<uint64_t> sequence;  // written last
-  CollectiveCall call;
+  CallBytes call;
   std::byte data[kRoom];
 };
-static_assert(sizeof(BoardEntry) == 64 && sizeof(CollectiveCall) == 16);
+static_assert(sizeof(BoardEntry) == 64);
 
 struct Board {
   // An entry is written anew after so many operations.
@@ -51,9 +54,8 @@ struct Board {
   alignas(64) std::atomic<uint64_t> read;
   // Its arrays are its user's again, in the middle of an operation that failed.
   std::atomic<bool> failed;
-  alignas(64) MemoryMark mark;  // written before the stage is announced, and so is what follows
-  SlabFile slab;                // in which this board lies
-  uint64_t offset;              // there
+  // Of this board; written before the stage is announced.
+  alignas(64) std::array<std::byte, kStagePlaceSize> place;
   BoardEntry entries[kEntries];
 };
 

@@ -12,7 +12,30 @@ namespace {
 
 constexpr size_t kNeighboursSize = 9;                                   // without the ranks
 constexpr size_t kNeighbourSize = 3;                                    // a rank
+constexpr size_t kAlgorithmOfStep = 19;                                 // its offset
 constexpr size_t kAnswerSize = sizeof(wire::Nonce) + sizeof(uint32_t);  // without the Welcome
+
+// All but the fourth byte.
+Result<CollectiveCall> call_at(const std::byte* at) {
+  const auto kind = wire::load<uint8_t>(at);
+  const auto type = wire::load<uint8_t>(at + 1);
+  const auto op = wire::load<uint8_t>(at + 2);
+  if (kind >= kCollectiveKinds || type >= kDataTypes || op >= kReduceOps)
+    return wire::protocol_error(
+        {"a rank calls operation ", int{kind}, " of type ", int{type}, ", reduction ", int{op}});
+  CollectiveCall call;
+  call.kind = static_cast<CollectiveKind>(kind);
+  call.type = static_cast<DataType>(type);
+  call.op = static_cast<ReduceOp>(op);
+  call.root = wire::load<int32_t>(at + 4);
+  call.count = wire::load<uint64_t>(at + 8);
+  return call;
+}
+
+// What a rank has written where others of its host read it.
+Status wrong_size(std::string_view what, size_t found, size_t expected) {
+  return wire::protocol_error({what, " has ", found, " bytes instead of ", expected});
+}
 
 }  // namespace
 
@@ -54,40 +77,46 @@ Result<Answer> decode_answer(std::span<const std::byte> bytes) {
                 wire::load<uint32_t>(bytes.data() + sizeof(wire::Nonce)), std::move(*welcome)};
 }
 
+CallBytes encode_call(const CollectiveCall& call) {
+  CallBytes bytes;
+  std::byte* at = wire::store(bytes.data(), call.kind);
+  at = wire::store(at, call.type);
+  at = wire::store(at, call.op);
+  at = wire::store(at, uint8_t{0});
+  at = wire::store(at, call.root);
+  wire::store(at, call.count);
+  return bytes;
+}
+
+Result<CollectiveCall> decode_call(std::span<const std::byte> bytes) {
+  if (bytes.size() != kCallSize) return wrong_size("a call", bytes.size(), kCallSize);
+  if (const auto reserved = wire::load<uint8_t>(bytes.data() + 3); reserved != 0)
+    return wire::protocol_error({"a call has ", int{reserved}, " where nothing is said"});
+  return call_at(bytes.data());
+}
+
 std::array<std::byte, kStepHeaderSize> encode_step(const StepHeader& header) {
   std::array<std::byte, kStepHeaderSize> bytes;
   std::byte* at = wire::store(bytes.data(), header.sequence);
   at = wire::store(at, header.total);
-  at = wire::store(at, header.call.kind);
-  at = wire::store(at, header.call.type);
-  at = wire::store(at, header.call.op);
-  at = wire::store(at, header.algorithm);
-  at = wire::store(at, header.call.root);
-  wire::store(at, header.call.count);
+  wire::store(at, encode_call(header.call));
+  wire::store(bytes.data() + kAlgorithmOfStep, header.algorithm);
   return bytes;
 }
 
 Result<StepHeader> decode_step(std::span<const std::byte> bytes) {
   if (bytes.size() != kStepHeaderSize)
-    return wire::protocol_error({"a message of an operation begins with ", bytes.size(),
-                                 " bytes instead of ", kStepHeaderSize});
-  const auto kind = wire::load<uint8_t>(bytes.data() + 16);
-  const auto type = wire::load<uint8_t>(bytes.data() + 17);
-  const auto op = wire::load<uint8_t>(bytes.data() + 18);
-  const auto algorithm = wire::load<uint8_t>(bytes.data() + 19);
-  if (kind >= kCollectiveKinds || type >= kDataTypes || op >= kReduceOps ||
-      algorithm >= wire::kAlgorithms)
-    return wire::protocol_error({"a message of operation ", int{kind}, " of type ", int{type},
-                                 ", reduction ", int{op}, ", algorithm ", int{algorithm}});
+    return wrong_size("what a message of an operation begins with", bytes.size(), kStepHeaderSize);
+  const auto call = call_at(bytes.data() + 16);
+  if (!call) return call.status();
+  const auto algorithm = wire::load<uint8_t>(bytes.data() + kAlgorithmOfStep);
+  if (algorithm >= wire::kAlgorithms)
+    return wire::protocol_error({"a message of an operation by algorithm ", int{algorithm}});
   StepHeader header;
   header.sequence = wire::load<uint64_t>(bytes.data());
   header.total = wire::load<uint64_t>(bytes.data() + 8);
-  header.call.kind = static_cast<CollectiveKind>(kind);
-  header.call.type = static_cast<DataType>(type);
-  header.call.op = static_cast<ReduceOp>(op);
+  header.call = *call;
   header.algorithm = static_cast<Algorithm>(algorithm);
-  header.call.root = wire::load<int32_t>(bytes.data() + 20);
-  header.call.count = wire::load<uint64_t>(bytes.data() + 24);
   return header;
 }
 
@@ -120,6 +149,79 @@ Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ra
     found.kinds.push_back(wire::load<uint16_t>(at + 1));
   }
   return found;
+}
+
+std::array<std::byte, kStagePlaceSize> encode_stage_place(const StagePlace& place) {
+  std::array<std::byte, kStagePlaceSize> bytes;
+  std::byte* at = wire::store(bytes.data(), place.mark.pid);
+  at = wire::store(at, place.slab.descriptor);
+  at = wire::store(at, place.mark.address);
+  at = wire::store(at, place.mark.value);
+  at = wire::store(at, place.slab.size);
+  wire::store(at, place.offset);
+  return bytes;
+}
+
+Result<StagePlace> decode_stage_place(std::span<const std::byte> bytes) {
+  if (bytes.size() != kStagePlaceSize)
+    return wrong_size("the place of a stage", bytes.size(), kStagePlaceSize);
+  const StagePlace place{
+      {wire::load<int32_t>(bytes.data()), wire::load<uint64_t>(bytes.data() + 8),
+       wire::load<MemoryMark::Value>(bytes.data() + 16)},
+      {wire::load<int32_t>(bytes.data() + 4), wire::load<uint64_t>(bytes.data() + 32)},
+      wire::load<uint64_t>(bytes.data() + 40)};
+  if (place.mark.pid < 0 || place.slab.descriptor < 0 || place.offset > place.slab.size)
+    return wire::protocol_error({"the stage of process ", place.mark.pid, " lies at ", place.offset,
+                                 " of ", place.slab.size, " bytes, descriptor ",
+                                 place.slab.descriptor});
+  return place;
+}
+
+std::array<std::byte, kArrayPlaceSize> encode_place(const ArrayPlace& place) {
+  std::array<std::byte, kArrayPlaceSize> bytes;
+  std::byte* at = wire::store(bytes.data(), place.address);
+  at = wire::store(at, place.offset);
+  at = wire::store(at, place.slab_size);
+  at = wire::store(at, place.descriptor);
+  at = wire::store(at, place.slab);
+  at = wire::store(at, place.generation);
+  wire::store(at, place.dropped << 1 | uint32_t{place.takes_the_result});
+  return bytes;
+}
+
+Result<ArrayPlace> decode_place(std::span<const std::byte> bytes) {
+  if (bytes.size() != kArrayPlaceSize)
+    return wrong_size("the place of an array", bytes.size(), kArrayPlaceSize);
+  ArrayPlace place;
+  place.address = wire::load<uint64_t>(bytes.data());
+  place.offset = wire::load<uint64_t>(bytes.data() + 8);
+  place.slab_size = wire::load<uint64_t>(bytes.data() + 16);
+  place.descriptor = wire::load<int32_t>(bytes.data() + 24);
+  place.slab = wire::load<uint32_t>(bytes.data() + 28);
+  place.generation = wire::load<uint32_t>(bytes.data() + 32);
+  const auto last = wire::load<uint32_t>(bytes.data() + 36);
+  place.dropped = last >> 1;
+  place.takes_the_result = (last & 1) != 0;
+  if (place.descriptor < -1 || place.offset > place.slab_size)
+    return wire::protocol_error({"an array lies at ", place.offset, " of ", place.slab_size,
+                                 " bytes, descriptor ", place.descriptor});
+  return place;
+}
+
+std::array<std::byte, kGivenRunSize> encode_given(const GivenRun& run) {
+  std::array<std::byte, kGivenRunSize> bytes;
+  wire::store(wire::store(bytes.data(), run.size), run.address);
+  return bytes;
+}
+
+Result<GivenRun> decode_given(std::span<const std::byte> bytes) {
+  if (bytes.size() != kGivenRunSize)
+    return wrong_size("what a rank says it gives", bytes.size(), kGivenRunSize);
+  const GivenRun run{wire::load<uint64_t>(bytes.data()), wire::load<uint64_t>(bytes.data() + 8)};
+  uint64_t end = run.address;
+  if (!wire::add_within(end, run.size, UINT64_MAX) || run.size > INT64_MAX)
+    return wire::protocol_error({"a rank gives ", run.size, " bytes at ", run.address});
+  return run;
 }
 
 std::array<std::byte, kDeviceOfferSize> encode_offer(const DeviceOffer& offer) {

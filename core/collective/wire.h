@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks put into the store to meet; what each message of an operation begins with, which is
-// what its sender is at; and what ranks tell each other of arrays on devices.
+// what its sender is at; what ranks of a host read in each other's stages; and what they tell each
+// other of arrays on devices.
 #pragma once
 
 #include <array>
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "collective/algorithm.h"
 #include "collective/collective_call.h"
+#include "collective/peer_memory.h"
 #include "device/driver.h"
 #include "wire/welcome.h"
 
@@ -52,6 +54,20 @@ std::vector<std::byte> encode_answer(const Answer& answer);
 // The addresses point into the bytes. INVALID_ARGUMENT, FAILED_PRECONDITION: see decode_welcome.
 Result<Answer> decode_answer(std::span<const std::byte> bytes);
 
+//  offset  size
+//       0     1  kind of operation
+//       1     1  type of elements
+//       2     1  reduction
+//       3     1  0
+//       4     4  root
+//       8     8  count
+inline constexpr size_t kCallSize = 16;
+using CallBytes = std::array<std::byte, kCallSize>;
+
+CallBytes encode_call(const CollectiveCall& call);
+// INTERNAL: another size, or values that name nothing.
+Result<CollectiveCall> decode_call(std::span<const std::byte> bytes);
+
 struct StepHeader {
   uint64_t sequence = 0;  // which operation of the group it is
   uint64_t total = 0;     // bytes that the sender has for the receiver, in all such messages
@@ -64,12 +80,7 @@ struct StepHeader {
 //  offset  size
 //       0     8  sequence
 //       8     8  total
-//      16     1  kind of operation
-//      17     1  type of elements
-//      18     1  reduction
-//      19     1  algorithm
-//      20     4  root
-//      24     8  count
+//      16    16  a call, with the algorithm in its fourth byte
 inline constexpr size_t kStepHeaderSize = 32;
 
 std::array<std::byte, kStepHeaderSize> encode_step(const StepHeader& header);
@@ -97,6 +108,75 @@ struct Neighbours {
 std::vector<std::byte> encode_neighbours(const Neighbours& neighbours);
 // INTERNAL: of another number of ranks, or values that name nothing.
 Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ranks);
+
+// How others of its host reach a rank's memory, and where its stage lies in that.
+struct StagePlace {
+  MemoryMark mark;
+  SlabFile slab;
+  uint64_t offset = 0;  // in the slab
+
+  bool operator==(const StagePlace&) const = default;
+};
+
+//  offset  size
+//       0     4  process; 0: nobody is to read it
+//       4     4  descriptor of the slab
+//       8     8  address of the mark
+//      16    16  its value
+//      32     8  size of the slab
+//      40     8  offset
+inline constexpr size_t kStagePlaceSize = 48;
+
+std::array<std::byte, kStagePlaceSize> encode_stage_place(const StagePlace& place);
+// INTERNAL: another size, or what no process is or has.
+Result<StagePlace> decode_stage_place(std::span<const std::byte> bytes);
+
+// Where an array lies in its rank's memory.
+struct ArrayPlace {
+  static constexpr uint32_t kMostDropped = 0x7fff'ffff;
+
+  uint64_t address = 0;
+  uint64_t offset = 0;  // in the slab
+  uint64_t slab_size = 0;
+  int32_t descriptor = -1;  // of the slab; -1: the array lies outside the arena
+  uint32_t slab = 0, generation = 0;
+  uint32_t dropped = 0;           // slabs that the arena has given up so far, up to kMostDropped
+  bool takes_the_result = false;  // what this rank reduces goes there, and nowhere else
+
+  bool in_arena() const { return descriptor >= 0; }
+  bool operator==(const ArrayPlace&) const = default;
+};
+
+//  offset  size
+//       0     8  address
+//       8     8  offset
+//      16     8  size of the slab
+//      24     4  descriptor
+//      28     4  slab
+//      32     4  generation
+//      36     4  slabs dropped, twice that, and 1 if it takes the result
+inline constexpr size_t kArrayPlaceSize = 40;
+
+std::array<std::byte, kArrayPlaceSize> encode_place(const ArrayPlace& place);
+// INTERNAL: another size, or what lies outside of the slab.
+Result<ArrayPlace> decode_place(std::span<const std::byte> bytes);
+
+// What a rank gives to another one in an all-to-all, and where that lies in its memory.
+struct GivenRun {
+  uint64_t size = 0;
+  uint64_t address = 0;  // 0: not to be read there
+
+  bool operator==(const GivenRun&) const = default;
+};
+
+//  offset  size
+//       0     8  size
+//       8     8  address
+inline constexpr size_t kGivenRunSize = 16;
+
+std::array<std::byte, kGivenRunSize> encode_given(const GivenRun& run);
+// INTERNAL: another size, or more than any memory has.
+Result<GivenRun> decode_given(std::span<const std::byte> bytes);
 
 // An operation whose arrays lie on a device, and how another process of the host reaches them.
 struct DeviceOffer {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What messages of collectives begin with, what ranks that join say and put into the store, and
-// what ranks say of arrays on devices: what decodes names operations, types and reductions that
-// there are, and encodes to the same bytes again, but for the reserved ones of a Hello.
+// What messages of collectives begin with, what ranks that join say and put into the store, what
+// ranks of a host read in each other's stages, and what they say of arrays on devices: what decodes
+// names operations, types and reductions that there are, and encodes to the same bytes again, but
+// for the reserved ones of a Hello.
 #include <algorithm>
 
 #include "collective/wire.h"
@@ -15,6 +16,38 @@ using fuzz::require;
 
 constexpr size_t kReserved = 88;                              // offset in a Hello
 constexpr size_t kAnswerHello = sizeof(wire::Nonce) + 4 + 8;  // offset of the Hello of its Welcome
+
+void one_call(const Bytes& bytes) {
+  const auto call = decode_call(bytes);
+  if (!call.ok()) return fuzz::require_sentence(call.status());
+  require(!call->text().empty(), "a call can be told to people");
+  require(std::ranges::equal(encode_call(*call), bytes),
+          "what was decoded encodes to the same bytes");
+}
+
+void one_stage_place(const Bytes& bytes) {
+  const auto place = decode_stage_place(bytes);
+  if (!place.ok()) return fuzz::require_sentence(place.status());
+  require(place->offset <= place->slab.size, "a stage lies in its slab");
+  require(std::ranges::equal(encode_stage_place(*place), bytes),
+          "what was decoded encodes to the same bytes");
+}
+
+void one_array_place(const Bytes& bytes) {
+  const auto place = decode_place(bytes);
+  if (!place.ok()) return fuzz::require_sentence(place.status());
+  require(place->offset <= place->slab_size, "an array lies in its slab");
+  require(std::ranges::equal(encode_place(*place), bytes),
+          "what was decoded encodes to the same bytes");
+}
+
+void one_given(const Bytes& bytes) {
+  const auto run = decode_given(bytes);
+  if (!run.ok()) return fuzz::require_sentence(run.status());
+  require(run->size <= UINT64_MAX - run->address, "what is given ends where memory does");
+  require(std::ranges::equal(encode_given(*run), bytes),
+          "what was decoded encodes to the same bytes");
+}
 
 void one_step(const Bytes& bytes) {
   const auto header = decode_step(bytes);
@@ -64,6 +97,10 @@ void one(fuzz::Input input) {
   const Bytes bytes = input.rest();
   one_presence(bytes);
   one_answer(bytes);
+  one_call(bytes);
+  one_stage_place(bytes);
+  one_array_place(bytes);
+  one_given(bytes);
   one_step(bytes);
   one_joining(bytes);
   one_offer(bytes);

@@ -1,22 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that join put into the store, and tell each other.
+// What ranks that join put into the store, and tell each other; what they read in each other's
+// stages.
 #include "collective/wire.h"
 
 #include <doctest/doctest.h>
+
+#include <utility>
 
 namespace tw::test {
 namespace {
 
 using collective::Algorithm;
 using collective::Answer;
+using collective::ArrayPlace;
+using collective::CollectiveCall;
+using collective::CollectiveKind;
 using collective::decode_answer;
+using collective::decode_call;
+using collective::decode_given;
 using collective::decode_neighbours;
+using collective::decode_place;
 using collective::decode_presence;
+using collective::decode_stage_place;
 using collective::encode_answer;
+using collective::encode_call;
+using collective::encode_given;
 using collective::encode_neighbours;
+using collective::encode_place;
 using collective::encode_presence;
+using collective::encode_stage_place;
+using collective::GivenRun;
 using collective::Neighbours;
 using collective::Presence;
+using collective::StagePlace;
 
 wire::Nonce nonce(uint8_t from) {
   wire::Nonce nonce{};
@@ -76,6 +92,73 @@ TEST_CASE("neighbours: another number of ranks, and values that name nothing") {
     bytes[0] = static_cast<std::byte>(none);
     CHECK(decode_neighbours(bytes, 2).status().code() == Code::kInternal);
   }
+}
+
+// Of every size but the right one, it is refused.
+template <class Decode>
+void check_sizes(std::span<const std::byte> bytes, Decode&& decode) {
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    CAPTURE(size);
+    CHECK(decode(bytes.first(size)).status().code() == Code::kInternal);
+  }
+}
+
+TEST_CASE("stages: a call that was encoded is decoded, and nothing else") {
+  const CollectiveCall some{CollectiveKind::kReduce, DataType::kBfloat16, ReduceOp::kMax, -7, 1000};
+  auto bytes = encode_call(some);
+  const auto found = decode_call(bytes);
+  REQUIRE(found.ok());
+  CHECK(*found == some);
+  check_sizes(bytes, decode_call);
+  for (size_t i = 0; i < 4; ++i) {  // kinds, types, reductions, and what is reserved
+    const std::byte before = std::exchange(bytes[i], std::byte{200});
+    CHECK(decode_call(bytes).status().code() == Code::kInternal);
+    bytes[i] = before;
+  }
+}
+
+TEST_CASE("stages: the place of a stage that was encoded is decoded, and nothing else") {
+  StagePlace some{{42, 0x7fff'0000'1000, {1, 2}}, {7, 4096}, 4096};
+  const auto bytes = encode_stage_place(some);
+  const auto found = decode_stage_place(bytes);
+  REQUIRE(found.ok());
+  CHECK(*found == some);
+  check_sizes(bytes, decode_stage_place);
+  some.offset = 4097;
+  CHECK(!decode_stage_place(encode_stage_place(some)).ok());
+  some.offset = 0;
+  some.mark.pid = -1;
+  CHECK(!decode_stage_place(encode_stage_place(some)).ok());
+  some.mark.pid = 0;
+  CHECK(decode_stage_place(encode_stage_place(some)).ok());
+  some.slab.descriptor = -1;
+  CHECK(!decode_stage_place(encode_stage_place(some)).ok());
+}
+
+TEST_CASE("stages: the place of an array that was encoded is decoded, and nothing else") {
+  ArrayPlace some{1, 2, 3, 4, 5, 6, ArrayPlace::kMostDropped, true};
+  const auto bytes = encode_place(some);
+  const auto found = decode_place(bytes);
+  REQUIRE(found.ok());
+  CHECK(*found == some);
+  CHECK(decode_place(encode_place({}))->in_arena() == false);
+  check_sizes(bytes, decode_place);
+  some.offset = 4;
+  CHECK(!decode_place(encode_place(some)).ok());
+  some.offset = 0;
+  some.descriptor = -2;
+  CHECK(!decode_place(encode_place(some)).ok());
+}
+
+TEST_CASE("stages: what a rank gives ends where memory does") {
+  const GivenRun some{4096, UINT64_MAX - 4096};
+  const auto bytes = encode_given(some);
+  const auto found = decode_given(bytes);
+  REQUIRE(found.ok());
+  CHECK(*found == some);
+  check_sizes(bytes, decode_given);
+  CHECK(!decode_given(encode_given({4097, UINT64_MAX - 4096})).ok());
+  CHECK(!decode_given(encode_given({UINT64_MAX, 0})).ok());
 }
 
 }  // namespace
