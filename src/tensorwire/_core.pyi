@@ -24,10 +24,13 @@ Conventions of the whole module
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
+import numpy as np
 from typing_extensions import Buffer as BytesLike
 
 Message = BytesLike | Sequence[BytesLike]
 Received = bytes | list["Buffer"]
+# NumPy says that its arrays have the buffer protocol only for Python 3.12 and newer.
+Memory = BytesLike | np.ndarray[Any, Any]
 Metadata = Sequence[tuple[str, str | bytes]] | None
 
 __version__: Final[str]
@@ -734,8 +737,8 @@ class Group:
     def run(
         self,
         kind: int,
-        input: BytesLike | None,
-        output: BytesLike | None,
+        input: Memory | None,
+        output: Memory | None,
         count: int,
         type: int,
         op: int,
@@ -747,9 +750,9 @@ class Group:
     def exchange(
         self,
         kind: int,
-        input: BytesLike | None,
+        input: Memory | None,
         gives: Sequence[tuple[int, int]],
-        output: BytesLike | None,
+        output: Memory | None,
         takes: Sequence[tuple[int, int]] | None,
         type: int,
         op: int,
@@ -759,9 +762,9 @@ class Group:
     ) -> None:
         """As ``tw_group_exchange``. Runs are (offset, size) in bytes, one for each rank.
         ValueError: they are too few or too many, or lie outside."""
-    def send(self, rank: int, tag: int, data: BytesLike, timeout: float | None) -> None: ...
-    def receive(self, rank: int, tag: int, into: BytesLike, timeout: float | None) -> None: ...
-    def receive_any(self, tag: int, into: BytesLike, timeout: float | None) -> int: ...
+    def send(self, rank: int, tag: int, data: Memory, timeout: float | None) -> None: ...
+    def receive(self, rank: int, tag: int, into: Memory, timeout: float | None) -> None: ...
+    def receive_any(self, tag: int, into: Memory, timeout: float | None) -> int: ...
     def gone(self, rank: int) -> bool:
         """Whether its process is known to be gone, or has left."""
     def abort(self, why: str) -> None: ...
