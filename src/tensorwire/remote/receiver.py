@@ -296,7 +296,6 @@ class Receiver(AbstractContextManager["Receiver"]):
                 return
             self._last = sent
             opening = self._opening
-        self._slots.signal.look_again()
         self._slots.close(native, opening, _CLOSE_SECONDS)
 
 
