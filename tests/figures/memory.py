@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -52,9 +53,15 @@ def _time(row: Row | None) -> str:
     return "" if row is None else duration(measured(row.p50_us))
 
 
+def _what(command: str) -> str:
+    """That it measures, for however long."""
+    return re.sub(r" --(rounds|seconds) \S+", "", command)
+
+
 def collectives() -> str:
-    made = {each["command"]: Report.from_json(each["report"]) for each in kept("collectives")}
-    by_two, by_four, _, over_tcp, moved, rooted, sent = SETS["collectives"].commands
+    found = kept("collectives")
+    made = {_what(each["command"]): Report.from_json(each["report"]) for each in found}
+    by_two, by_four, _, over_tcp, moved, rooted, sent = map(_what, SETS["collectives"].commands)
 
     def line(title: str, command: str, case: str, size: str, ours: str = "tensorwire") -> Line:
         rows = Rows([made[command]] if command in made else [])
