@@ -35,8 +35,9 @@ enum class Incident : uint8_t {
   kBudgetLink,         // a link that ended because its peer wanted too much
   kBudgetStalled,      // a link that ended because its peer took nothing of what waited for it
   kBudgetArena,        // a link that gets copies: its peer, or all, hold too much of the arena
+  kHostSilent,         // a link that ended because its peer's host answers nothing any more
 };
-inline constexpr size_t kIncidents = 16;
+inline constexpr size_t kIncidents = 17;
 
 // The labels of an incident; both are among a few fixed words.
 struct IncidentName {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/shortage.h"
+#include "base/text.h"
 #include "link/link.h"
 
 namespace tw {
@@ -138,15 +139,18 @@ void Link::lose_host() {
 
 void Link::give_up(Lifecycle::Doom why) {
   if (why == Lifecycle::Doom::kStarved) return out_of_memory();
-  if (why == Lifecycle::Doom::kSilent)
-    return lose({Code::kUnavailable,
-                 "the peer's host answers nothing any more (TENSORWIRE_GROUP_SILENCE_SECONDS is " +
-                     std::to_string(runtime_.settings().group_silence / kSecond) + ")"});
-  const Nanos limit = runtime_.settings().stall / kSecond;
-  Status stalled(Code::kUnavailable, "the peer has read nothing for " + std::to_string(limit) +
-                                         " s of what waits for it (TENSORWIRE_STALL_SECONDS)");
-  runtime_.audit().note(Incident::kBudgetStalled, peer_.name(), stalled.details());
-  lose(std::move(stalled));
+  const bool silent = why == Lifecycle::Doom::kSilent;
+  const auto& settings = runtime_.settings();
+  Status over(
+      Code::kUnavailable,
+      silent ? text({"the peer's host answers nothing any more (TENSORWIRE_GROUP_SILENCE_SECONDS "
+                     "is ",
+                     settings.group_silence / kSecond, ")"})
+             : text({"the peer has read nothing for ", settings.stall / kSecond,
+                     " s of what waits for it (TENSORWIRE_STALL_SECONDS)"}));
+  runtime_.audit().note(silent ? Incident::kHostSilent : Incident::kBudgetStalled, peer_.name(),
+                        over.details());
+  lose(std::move(over));
 }
 
 void Link::leave_trace() noexcept {
