@@ -100,6 +100,48 @@ def moves(rank: int, size: int) -> tuple[list[str], list[str]]:
     return wrong, sorted(way for operation, way, _, _ in counts if operation == "all_reduce")
 
 
+def parts_of_one(rank: int, size: int) -> list[str]:
+    """Lists of tensors that are the parts of one: they are read and written where they lie, unless
+    what is written is read, too."""
+    wrong: list[str] = []
+
+    def check(name: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
+        if not torch.equal(found, wanted):
+            wrong.append(f"{name}, {found.numel()}: {found.flatten()[:4]}")
+
+    for count in (3, 300_000):
+        every = torch.arange(size * count, dtype=torch.float32).view(size, count)
+        mine, theirs = every[rank].clone(), (rank + 1) % size
+
+        for place in (None, rank, theirs):  # apart, in its place, in another one's
+            parts = torch.zeros(size, count)
+            given = mine if place is None else parts[place].copy_(mine)
+            dist.all_gather([*parts], given)
+            check(f"all_gather {place}", parts, every)
+            parts = torch.zeros(size, count)
+            given = mine if place is None else parts[place].copy_(mine)
+            dist.gather(given, [*parts] if rank == 0 else None, 0)
+            if rank == 0:
+                check(f"gather {place}", parts, every)
+            parts = every.clone()
+            share = torch.empty(count) if place is None else parts[place]
+            dist.scatter(share, [*parts] if rank == 0 else None, 0)
+            check(f"scatter {place}", share, every[rank])
+            parts = every.clone()
+            share = torch.empty(count) if place is None else parts[place]
+            dist.reduce_scatter(share, [*parts])
+            check(f"reduce_scatter {place}", share, size * every[rank])
+        gives = every + rank * size * count
+        wanted = torch.stack([mine + each * size * count for each in range(size)])
+        takes = torch.empty(size, count)
+        dist.all_to_all([*takes], [*gives])
+        check("all_to_all", takes, wanted)
+        takes = gives.clone()
+        dist.all_to_all([*takes], [*takes])
+        check("all_to_all in place", takes, wanted)
+    return wrong
+
+
 def kinds(rank: int, size: int) -> list[str]:
     """Types, reductions, strides."""
     wrong: list[str] = []

@@ -69,6 +69,11 @@ def test_shares_of_different_sizes(two: Ranks) -> None:
         assert "elements, and needs" in said
 
 
+@TRANSPORTS
+def test_lists_of_the_parts_of_one_tensor(two: Ranks, transport: str) -> None:
+    assert two.results(programs.parts_of_one, transport=transport) == [[], []]
+
+
 def test_many_tensors_in_one_call(two: Ranks) -> None:
     assert two.results(programs.coalesced) == [[], []]
 

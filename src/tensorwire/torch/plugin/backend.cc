@@ -307,9 +307,9 @@ Backend::Handle Backend::allgather(Lists& outputs, Tensors& inputs,
   const bool uneven = check_uneven_shares(shares, input, getSize(), getRank());
   const tw_collective call = moving(TW_ALL_GATHER, input);
   return begin(OpType::ALLGATHER, "tensorwire:all_gather", options, input.device(), shares,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
-                 const at::Tensor all = flat_room(input, elements(shares));
+                 const at::Tensor all = gathered_room(shares, given, rank, uneven);
                  const Runs gives(shares.size(), {0, given.nbytes()});
                  const int code = uneven ? exchange(group, call, given, gives, all, runs_of(shares),
                                                     wait, status)
@@ -400,10 +400,10 @@ Backend::Handle Backend::gather(Lists& outputs, Tensors& inputs,
   if (root) check_shares(shares, input, getSize());
   const tw_collective call = moving(TW_GATHER, input, options.rootRank);
   return begin(OpType::GATHER, "tensorwire:gather", options, input.device(), shares,
-               [=, group = group(), size = getSize()](const tw_wait& wait, tw_status* status) {
+               [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = dense(input);
                  if (!root) return run(group, call, &given, nullptr, wait, status);
-                 const at::Tensor all = flat_room(input, input.numel() * size);
+                 const at::Tensor all = gathered_room(shares, given, rank, false);
                  const int code = run(group, call, &given, &all, wait, status);
                  if (code == TW_OK) take_apart(all, shares);
                  return code;
@@ -419,10 +419,10 @@ Backend::Handle Backend::scatter(Tensors& outputs, Lists& inputs,
   if (root) check_shares(shares, output, getSize());
   const tw_collective call = moving(TW_SCATTER, output, options.rootRank);
   return begin(OpType::SCATTER, "tensorwire:scatter", options, output.device(), outputs,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
-                 at::Tensor all;
-                 if (root) all = joined(shares);
-                 const at::Tensor memory = room(output, false);
+               [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
+                 const at::Tensor all = root ? joined(shares) : at::Tensor();
+                 const at::Tensor memory =
+                     root ? share_room(output, all, rank, false) : room(output, false);
                  const int code = run(group, call, root ? &all : nullptr, &memory, wait, status);
                  if (code == TW_OK) put_back(memory, output);
                  return code;
@@ -436,9 +436,9 @@ Backend::Handle Backend::reduce_scatter(Tensors& outputs, Lists& inputs,
   const bool uneven = check_uneven_shares(shares, output, getSize(), getRank());
   const tw_collective call = reducing(TW_REDUCE_SCATTER, output, options.reduceOp);
   return combine(OpType::REDUCE_SCATTER, "tensorwire:reduce_scatter", options, shares, outputs,
-                 [=, group = group()](const tw_wait& wait, tw_status* status) {
+                 [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
                    const at::Tensor all = joined(shares);
-                   const at::Tensor memory = room(output, false);
+                   const at::Tensor memory = share_room(output, all, rank, uneven);
                    const int code = uneven ? exchange(group, call, all, runs_of(shares), memory, {},
                                                       wait, status)
                                            : run(group, call, &all, &memory, wait, status);
@@ -519,7 +519,7 @@ Backend::Handle Backend::alltoall(Tensors& outputs, Tensors& inputs,
   return begin(OpType::ALLTOALL, "tensorwire:all_to_all", options, outputs[0].device(), outputs,
                [=, group = group()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor given = joined(inputs);
-                 const at::Tensor memory = flat_room(outputs[0], elements(outputs));
+                 const at::Tensor memory = room_apart(outputs, given);
                  const int code = exchange(group, moving(TW_ALL_TO_ALL, given), given, in, memory,
                                            out, wait, status);
                  if (code == TW_OK) take_apart(memory, outputs);

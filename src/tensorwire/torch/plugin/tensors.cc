@@ -217,17 +217,63 @@ at::Tensor rows_room(const at::Tensor& flat, int64_t ranks) {
   return flat_room(flat, flat.numel() * ranks).view({ranks, flat.numel()});
 }
 
+namespace {
+
+// One tensor of those that lie one after the other in one memory; an undefined one where they do
+// not.
+at::Tensor side_by_side(const std::vector<at::Tensor>& tensors) {
+  const at::Tensor& first = tensors[0];
+  const auto* next = static_cast<const std::byte*>(first.const_data_ptr());
+  for (const at::Tensor& tensor : tensors) {
+    if (!is_dense(tensor) || tensor.const_data_ptr() != next || !tensor.is_alias_of(first))
+      return {};
+    next += tensor.nbytes();
+  }
+  return first.detach().as_strided({elements(tensors)}, {1});
+}
+
+// Whether writing one would change the other; they are dense.
+bool overlap(const at::Tensor& one, const at::Tensor& other) {
+  if (one.device() != other.device()) return false;
+  const auto* const here = static_cast<const std::byte*>(one.const_data_ptr());
+  const auto* const there = static_cast<const std::byte*>(other.const_data_ptr());
+  return here < there + other.nbytes() && there < here + one.nbytes();
+}
+
+}  // namespace
+
 at::Tensor joined(const std::vector<at::Tensor>& tensors) {
+  if (at::Tensor whole = side_by_side(tensors); whole.defined()) return whole;
   std::vector<at::Tensor> rows;
   rows.reserve(tensors.size());
   for (const at::Tensor& tensor : tensors) rows.push_back(dense(tensor).view(-1));
   return at::cat(rows);
 }
 
+at::Tensor room_apart(const std::vector<at::Tensor>& tensors, const at::Tensor& given) {
+  const at::Tensor whole = side_by_side(tensors);
+  if (whole.defined() && !overlap(whole, given)) return whole;
+  return flat_room(tensors[0], elements(tensors));
+}
+
+at::Tensor gathered_room(const std::vector<at::Tensor>& shares, const at::Tensor& given, int rank,
+                         bool uneven) {
+  const at::Tensor whole = side_by_side(shares);
+  if (whole.defined() && !uneven && is_share_of(given, whole, rank)) return whole;
+  return room_apart(shares, given);
+}
+
+at::Tensor share_room(const at::Tensor& share, const at::Tensor& all, int rank, bool uneven) {
+  const at::Tensor memory = room(share, false);
+  if (!overlap(memory, all) || (!uneven && is_share_of(memory, all, rank))) return memory;
+  return at::empty(share.sizes(), share.options());
+}
+
 void take_apart(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors) {
-    tensor.copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+    const at::Tensor part = flat.narrow(0, at, tensor.numel());
+    if (part.const_data_ptr() != tensor.const_data_ptr()) tensor.copy_(part.view(tensor.sizes()));
     at += tensor.numel();
   }
 }

@@ -60,9 +60,16 @@ int64_t elements(const std::vector<at::Tensor>& tensors);
 // Memory for so many elements like those of a tensor, and for a row like `flat` for each rank.
 at::Tensor flat_room(const at::Tensor& like, int64_t count);
 at::Tensor rows_room(const at::Tensor& flat, int64_t ranks);
-// All elements of tensors one after the other; those of `flat`
-// into the tensors.
+// All elements of tensors one after the other: in their own memory where they lie so, as the parts
+// of one tensor do. Memory for that, likewise, but not for what is in `given`; and what is in such
+// memory, into the tensors.
 at::Tensor joined(const std::vector<at::Tensor>& tensors);
+at::Tensor room_apart(const std::vector<at::Tensor>& tensors, const at::Tensor& given);
 void take_apart(const at::Tensor& flat, const std::vector<at::Tensor>& tensors);
+// As room_apart(), where `given` may lie in the place of this rank's share, if all are like it; and
+// memory for the share that this rank takes of all that it gives.
+at::Tensor gathered_room(const std::vector<at::Tensor>& shares, const at::Tensor& given, int rank,
+                         bool uneven);
+at::Tensor share_room(const at::Tensor& share, const at::Tensor& all, int rank, bool uneven);
 
 }  // namespace tensorwire
