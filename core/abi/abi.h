@@ -244,6 +244,10 @@ inline const SharedMemory* of(const tw_shared* shared) {
 inline Quota* of(tw_quota* quota) { return reinterpret_cast<Quota*>(quota); }
 inline const Quota* of(const tw_quota* quota) { return reinterpret_cast<const Quota*>(quota); }
 inline EventQueue* of(tw_events* queue) { return reinterpret_cast<EventQueue*>(queue); }
+// No queue: nobody is told.
+inline Notice notice_of(tw_events* queue, uint64_t token) {
+  return queue ? Notice(Ref<EventQueue>::share(of(queue)), token) : Notice();
+}
 
 inline tw_metadata* handle(ReceivedMetadata metadata) {
   if (metadata.view.empty()) return nullptr;

@@ -56,13 +56,6 @@ std::optional<Signal> signal_of(const tw_signal* signal) {
   return Signal{signal->region, signal->offset, signal->value, signal->add != 0};
 }
 
-// What puts the token into the queue, once; empty: there is no queue.
-std::function<void()> teller(tw_events* queue, uint64_t token) {
-  if (!queue) return {};
-  auto place = std::make_shared<EventQueue::Place>(Ref<EventQueue>::share(of(queue)));
-  return [place = std::move(place), token] { place->push(token); };
-}
-
 // start() begins an operation, once all that takes memory is there.
 template <class Start>
 int begin(AccessPort& port, tw_access** out, tw_status* status, Start&& start) {
@@ -120,7 +113,7 @@ int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_own
   if (Status status_of_it = convert(*request, wanted); !status_of_it.ok())
     return report(status, status_of_it);
   return begin(of(peer)->access(), out, status, [&](AccessPort& port) {
-    return port.start(wanted, std::move(hold), teller(queue, token));
+    return port.start(wanted, std::move(hold), notice_of(queue, token));
   });
 } catch (const std::bad_alloc&) {
   return no_memory(status);
@@ -181,7 +174,7 @@ int tw_batch_start(tw_batch* batch, const uint64_t* value, const tw_owner* owner
   if (batch->port->link().inherited()) return inherited(status, "link");
   return begin(*batch->port, out, status, [&](AccessPort& port) {
     return port.start(batch->batch, value ? std::optional<uint64_t>(*value) : std::nullopt,
-                      std::move(hold), teller(queue, token));
+                      std::move(hold), notice_of(queue, token));
   });
 } catch (const std::bad_alloc&) {
   return no_memory(status);

@@ -35,10 +35,9 @@ int tw_peer_receive(tw_peer* peer, uint64_t tag, void* into, size_t size, const 
     memory = make_ref<PostedBuffer>(static_cast<std::byte*>(into), size, lent_by(*owner));
   }
   if (of(peer)->link().inherited()) return inherited(status, "link");
-  std::optional<EventQueue::Place> place;
-  if (queue) place.emplace(Ref<EventQueue>::share(of(queue)));
+  Notice told = notice_of(queue, token);
   auto handle = make_ref<tw_receive>(Ref<TaggedPort>::share(&of(peer)->tagged()));
-  auto begun = of(peer)->tagged().receive(tag, std::move(memory), std::move(place), token);
+  auto begun = of(peer)->tagged().receive(tag, std::move(memory), std::move(told));
   if (!begun) return report(status, begun.status());
   handle->receive = std::move(*begun);
   *out = handle.leak();

@@ -14,7 +14,7 @@ namespace tw {
 using wire::OperationKind;
 
 Access::Access(Ref<const AccessBatch> batch, const std::optional<Signal>& signal, Hold hold,
-               std::function<void()> told)
+               Notice told)
     : batch_(std::move(batch)), hold_(std::move(hold)), told_(std::move(told)) {
   if (signal) last_ = request_of(*signal, &word_);
 }
@@ -43,7 +43,7 @@ void Access::finish() {
   hold_ = nullptr;
   ended_.store(true, std::memory_order_release);
   event_.notify();
-  if (told_) told_();
+  told_.tell();
 }
 
 void EndedAccesses::push(Ref<Access> access) noexcept {
@@ -120,8 +120,7 @@ Ref<Access> Initiator::queue(Ref<Access> access) {
   return access;
 }
 
-Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold&& hold,
-                                      std::function<void()>&& told) {
+Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold&& hold, Notice&& told) {
   if (!closed_.ok()) return closed_;
   if (Status status = check(request); !status.ok()) return status;
   auto access = queue(make_ref<Access>(request, std::move(hold), std::move(told)));
@@ -130,7 +129,7 @@ Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold&& hold,
 }
 
 Result<Ref<Access>> Initiator::submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
-                                      Hold&& hold, std::function<void()>&& told) {
+                                      Hold&& hold, Notice&& told) {
   if (!closed_.ok()) return closed_;
   // Nothing but a region's end can have changed since the batch was checked.
   for (const uint64_t id : batch->regions())
@@ -147,7 +146,7 @@ Result<Ref<Access>> Initiator::submit(Ref<const AccessBatch> batch, std::optiona
 
 Result<Ref<Access>> Initiator::submit_flush() {
   if (!closed_.ok()) return closed_;
-  auto access = queue(make_ref<Access>(nullptr, std::nullopt, nullptr, nullptr));
+  auto access = queue(make_ref<Access>(nullptr, std::nullopt, nullptr, Notice()));
   access->fenced_ = true;
   pass_flushes();
   return access;

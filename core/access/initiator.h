@@ -10,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -20,6 +19,7 @@
 #include "access/request.h"
 #include "base/ref.h"
 #include "engine/event.h"
+#include "engine/event_queue.h"
 #include "message/frame_queue.h"
 
 namespace tw {
@@ -28,13 +28,11 @@ namespace tw {
 // any more.
 class Access final : public RefCounted {
  public:
-  // `hold` keeps the local memory; `told` is called once it has ended, on any thread, and must
-  // neither block nor call the link.
-  Access(const AccessRequest& request, Hold hold, std::function<void()> told)
+  // `hold` keeps the local memory; `told`: once it has ended.
+  Access(const AccessRequest& request, Hold hold, Notice told)
       : last_(request), hold_(std::move(hold)), told_(std::move(told)) {}
   // `signal`: what follows the requests.
-  Access(Ref<const AccessBatch> batch, const std::optional<Signal>& signal, Hold hold,
-         std::function<void()> told);
+  Access(Ref<const AccessBatch> batch, const std::optional<Signal>& signal, Hold hold, Notice told);
 
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   // Good once it has ended.
@@ -67,7 +65,7 @@ class Access final : public RefCounted {
   uint64_t word_ = 0;                  // of a signal
   std::optional<AccessRequest> last_;  // the only one; of a batch, its signal
   Hold hold_;
-  const std::function<void()> told_;
+  Notice told_;
   Event event_;
   std::atomic<bool> ended_{false};
   Status status_;
@@ -128,11 +126,10 @@ class Initiator {
   // NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT: it cannot be right, and nothing
   // has begun, and `hold` and `told` are still the caller's; nor has it after std::bad_alloc.
   // Without a device, fill() is due.
-  Result<Ref<Access>> submit(const AccessRequest& request, Hold&& hold,
-                             std::function<void()>&& told);
+  Result<Ref<Access>> submit(const AccessRequest& request, Hold&& hold, Notice&& told);
   // Likewise; its requests have been checked by check(). `value`: instead of the signal's.
   Result<Ref<Access>> submit(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
-                             Hold&& hold, std::function<void()>&& told);
+                             Hold&& hold, Notice&& told);
   // Whether each request can be right, as far as this end knows.
   Status check(const AccessBatch& batch) const;
   // What is submitted from now on begins once all before it has ended.

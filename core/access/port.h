@@ -8,7 +8,6 @@
 // messages among each other: wait for the end of the one before.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -60,14 +59,14 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   // NOT_FOUND, PERMISSION_DENIED, OUT_OF_RANGE, INVALID_ARGUMENT, UNIMPLEMENTED, or why the link is
   // not alive: nothing has begun; nor has it after std::bad_alloc. An access ends with these, as
   // the peer saw it, or with the link's status.
-  Result<Ref<Access>> start(const AccessRequest& request, Hold hold,
-                            std::function<void()> told = {}, bool driving = false);
+  Result<Ref<Access>> start(const AccessRequest& request, Hold hold, Notice told = {},
+                            bool driving = false);
   // What start() checks of each request is checked here, once.
   Result<Ref<AccessBatch>> prepare(std::span<const AccessRequest> requests,
                                    const std::optional<Signal>& signal);
   // Begins a batch of this link's. `value`: of its signal, instead of the one that it has.
   Result<Ref<Access>> start(Ref<const AccessBatch> batch, std::optional<uint64_t> value, Hold hold,
-                            std::function<void()> told = {}, bool driving = false);
+                            Notice told = {}, bool driving = false);
   Waited wait(Access& access, Nanos deadline);
   // Whether operations on a region of the peer's are loads and stores of this process.
   bool mapped(uint64_t region) { return mapped_.holds(region); }

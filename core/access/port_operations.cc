@@ -45,8 +45,8 @@ Result<Ref<Access>> AccessPort::begin(Submit&& submit, bool driving) {
   return access;
 }
 
-Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold,
-                                      std::function<void()> told, bool driving) {
+Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold, Notice told,
+                                      bool driving) {
   AccessRequest wanted = request;
   // The bytes of a write with immediate are stored, and a frame follows with its value.
   const bool tells = request.kind == wire::OperationKind::kWriteImmediate && request.length != 0;
@@ -81,7 +81,7 @@ Result<Ref<AccessBatch>> AccessPort::prepare(std::span<const AccessRequest> requ
 }
 
 Result<Ref<Access>> AccessPort::start(Ref<const AccessBatch> batch, std::optional<uint64_t> value,
-                                      Hold hold, std::function<void()> told, bool driving) {
+                                      Hold hold, Notice told, bool driving) {
   if (may_map()) {
     std::optional<Signal> signal = batch->signal();
     if (signal && value) signal->value = *value;

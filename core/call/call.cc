@@ -234,7 +234,7 @@ bool Call::happened(Happening what) const {
 
 void Call::notify(Happening what, Ref<EventQueue> queue, uint64_t token) {
   std::forward_list<Note> note;
-  note.push_front({EventQueue::Place(std::move(queue)), token, what});
+  note.push_front({Notice(std::move(queue), token), what});
   {
     const MutexLock lock(mutex_);
     notes_.splice_after(notes_.before_begin(), note);
@@ -258,7 +258,7 @@ void Call::tell_notes() {
     finished = finished_;
   }
   for (Note& note : due)
-    if (note.what != Happening::kCut || !finished) note.place.push(note.token);
+    if (note.what != Happening::kCut || !finished) note.notice.tell();
 }
 
 void Call::finish_ending(bool finished) {

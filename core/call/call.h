@@ -168,8 +168,7 @@ class Call : public Watcher {
   std::atomic<bool> kept_{false};
 
   struct Note {
-    EventQueue::Place place;
-    uint64_t token;
+    Notice notice;
     Happening what;
   };
   bool happened(Happening what) const;

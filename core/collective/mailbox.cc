@@ -31,7 +31,7 @@ class Mailbox::Asking {
 
   Status ask(int rank, const Ref<EventQueue>& ended) {
     Asked& each = all_.emplace_back(Asked{tag_, rank, nullptr});
-    auto asked = mailbox_.members_.tagged(rank).receive(tag_, nullptr, EventQueue::Place(ended), 0);
+    auto asked = mailbox_.members_.tagged(rank).receive(tag_, nullptr, Notice(ended, 0));
     if (!asked) return asked.status();
     each.receive = std::move(*asked);
     return {};

@@ -35,36 +35,6 @@ class EventQueue final : public RefCounted {
     event_.notify(1);
   }
 
-  // Room for one token that comes later: putting it there takes no memory.
-  class Place {
-   public:
-    explicit Place(Ref<EventQueue> queue) : queue_(std::move(queue)) {
-      const MutexLock lock(queue_->mutex_);
-      queue_->make_room();
-      ++queue_->promised_;
-    }
-    Place(Place&&) noexcept = default;
-    Place& operator=(Place&&) = delete;
-    ~Place() {
-      if (!queue_) return;
-      const MutexLock lock(queue_->mutex_);
-      --queue_->promised_;
-    }
-    // Once.
-    void push(uint64_t token) {
-      const Ref<EventQueue> queue = std::move(queue_);
-      {
-        const MutexLock lock(queue->mutex_);
-        --queue->promised_;
-        queue->put(token);
-      }
-      queue->event_.notify(1);
-    }
-
-   private:
-    Ref<EventQueue> queue_;  // null once pushed
-  };
-
   void close() {
     {
       const MutexLock lock(mutex_);
@@ -80,9 +50,10 @@ class EventQueue final : public RefCounted {
   Taken take(std::span<uint64_t> room, size_t& count, Nanos deadline);
 
  private:
+  friend class Notice;
   static constexpr size_t kRoom = 64;
 
-  // For one token besides those there and those that have a place.
+  // For one token besides those there and those that are promised.
   void make_room() TW_REQUIRES(mutex_);
   void put(uint64_t token) TW_REQUIRES(mutex_) {
     tokens_.push_back(token);
@@ -103,26 +74,55 @@ class EventQueue final : public RefCounted {
   bool signalled_ TW_GUARDED_BY(mutex_) = false;  // the descriptor is readable
 };
 
-// Tokens that wait for the same thing. Telling them takes no memory.
+// Who is told of something that is yet to happen: a token that goes into a queue then. Empty:
+// nobody.
+class Notice {
+ public:
+  Notice() = default;
+  // Has room made for the token. std::bad_alloc.
+  Notice(Ref<EventQueue> queue, uint64_t token) : queue_(std::move(queue)), token_(token) {
+    const MutexLock lock(queue_->mutex_);
+    queue_->make_room();
+    ++queue_->promised_;
+  }
+  Notice(Notice&&) noexcept = default;
+  Notice& operator=(Notice&&) = delete;
+  ~Notice() {
+    if (!queue_) return;
+    const MutexLock lock(queue_->mutex_);
+    --queue_->promised_;
+  }
+  // Once. Takes no memory.
+  void tell() {
+    const Ref<EventQueue> queue = std::move(queue_);
+    if (!queue) return;
+    {
+      const MutexLock lock(queue->mutex_);
+      --queue->promised_;
+      queue->put(token_);
+    }
+    queue->event_.notify(1);
+  }
+
+ private:
+  Ref<EventQueue> queue_;  // null: nobody, or told
+  uint64_t token_ = 0;
+};
+
+// Those who wait for the same thing.
 class Notices {
  public:
   Notices() = default;
-  Notices(Ref<EventQueue> queue, uint64_t token) {
-    list_.push_front({EventQueue::Place(std::move(queue)), token});
-  }
+  Notices(Ref<EventQueue> queue, uint64_t token) { list_.emplace_front(std::move(queue), token); }
   void add(Notices&& more) { list_.splice_after(list_.before_begin(), more.list_); }
   void swap(Notices& other) { list_.swap(other.list_); }
   // With no lock held that guards them.
   void tell() {
-    for (Notice& notice : list_) notice.place.push(notice.token);
+    for (Notice& notice : list_) notice.tell();
     list_.clear();
   }
 
  private:
-  struct Notice {
-    EventQueue::Place place;
-    uint64_t token;
-  };
   std::forward_list<Notice> list_;
 };
 

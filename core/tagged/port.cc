@@ -29,12 +29,8 @@ Status late() { return {Code::kDeadlineExceeded, "Deadline Exceeded"}; }
 // ---- one receive ----
 
 TaggedReceive::TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBuffer> into,
-                             std::optional<EventQueue::Place> place, uint64_t token)
-    : port_(std::move(port)),
-      stream_(stream),
-      into_(std::move(into)),
-      place_(std::move(place)),
-      token_(token) {}
+                             Notice told)
+    : port_(std::move(port)), stream_(stream), into_(std::move(into)), told_(std::move(told)) {}
 
 // The port's lock is held since the receive was taken off its tag: whoever does not find it there
 // finds it ended.
@@ -68,7 +64,7 @@ void TaggedReceive::set_status(Make&& make, Code code) noexcept {
 // After settle(), without the lock.
 void TaggedReceive::finish() {
   event_.notify();
-  if (place_) place_->push(token_);
+  told_.tell();
 }
 
 bool TaggedReceive::take(InMessage& message) {
@@ -253,15 +249,13 @@ Status TaggedPort::on_credit(uint64_t, uint64_t bytes) {
 
 // ---- receiving ----
 
-Result<Ref<TaggedReceive>> TaggedPort::receive(uint64_t tag, Ref<PostedBuffer> into,
-                                               std::optional<EventQueue::Place> place,
-                                               uint64_t token) {
+Result<Ref<TaggedReceive>> TaggedPort::receive(uint64_t tag, Ref<PostedBuffer> into, Notice told) {
   if (tag > kMaxTag)
     return Status{Code::kInvalidArgument, text({"a tag is at most ", kMaxTag, ", not ", tag})};
   if (!supported_) return usable();
   const uint64_t stream = wire::kTaggedStreams | tag;
-  auto receive = Ref<TaggedReceive>::adopt(new TaggedReceive(
-      Ref<TaggedPort>::share(this), stream, std::move(into), std::move(place), token));
+  auto receive = Ref<TaggedReceive>::adopt(
+      new TaggedReceive(Ref<TaggedPort>::share(this), stream, std::move(into), std::move(told)));
   Ref<Parcel> there;  // dropped without the lock if it cannot be taken
   std::optional<size_t> came;
   {

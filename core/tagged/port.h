@@ -37,8 +37,7 @@ class TaggedReceive final : public RefCounted {
 
  private:
   friend class TaggedPort;
-  TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBuffer> into,
-                std::optional<EventQueue::Place> place, uint64_t token);
+  TaggedReceive(Ref<TaggedPort> port, uint64_t stream, Ref<PostedBuffer> into, Notice told);
   // It ends under the port's lock, with the parcel, which stays if it is not good; and tells that
   // without it.
   void settle(Ref<Parcel>& parcel) noexcept;
@@ -54,8 +53,7 @@ class TaggedReceive final : public RefCounted {
   std::atomic<bool> ended_{false};
   Status status_;       // written once, before ended()
   Ref<Parcel> parcel_;  // written before ended(), and then guarded by the port's mutex
-  std::optional<EventQueue::Place> place_;
-  const uint64_t token_;
+  Notice told_;
   // The port's:
   Ref<TaggedReceive> next_;  // of those of its tag that wait
 };
@@ -131,10 +129,9 @@ class TaggedPort final : public MessagePort {
 
   // Asks for the next message of a tag. `into`: memory that is large enough for all of it and that
   // nobody else touches until its owner is told; null: the message stays where it comes to lie.
-  // `place`: where `token` goes once it has ended. INVALID_ARGUMENT: no tag.
+  // `told`: once it has ended. INVALID_ARGUMENT: no tag.
   Result<Ref<TaggedReceive>> receive(uint64_t tag, Ref<PostedBuffer> into = nullptr,
-                                     std::optional<EventQueue::Place> place = std::nullopt,
-                                     uint64_t token = 0);
+                                     Notice told = {});
   Ended wait(TaggedReceive& receive, const Wait& wait);
   // Ends it as CANCELLED. False: it has ended(), with what its status says.
   bool cancel(TaggedReceive& receive);

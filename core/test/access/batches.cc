@@ -9,8 +9,8 @@
 namespace tw::test {
 namespace {
 
-Status run(AccessPort& side, const Ref<AccessBatch>& batch,
-           std::optional<uint64_t> value = std::nullopt) {
+Status run_batch(AccessPort& side, const Ref<AccessBatch>& batch,
+                 std::optional<uint64_t> value = std::nullopt) {
   auto started = side.start(batch, value, {}, {}, true);
   return started ? ended(side, **started) : started.status();
 }
@@ -40,7 +40,7 @@ TEST_CASE_TEMPLATE("one-sided: a batch of strided runs moves exactly its bytes",
     meet(ends.there());
     std::fill_n(memory->data(), kSize, std::byte{});
     meet(ends.there());
-    REQUIRE(run(ends.here(), batch).ok());
+    REQUIRE(run_batch(ends.here(), batch).ok());
     meet(ends.there());
     CHECK(std::equal(expected.begin(), expected.end(), memory->data()));
     CHECK(std::equal(local.begin(), local.begin() + 8, elsewhere->data() + 8));
@@ -50,7 +50,8 @@ TEST_CASE_TEMPLATE("one-sided: a batch of strided runs moves exactly its bytes",
   reads.count = 1000;
   reads.stride = 700;
   reads.local_stride = 13;
-  REQUIRE(run(ends.here(), ends.here().prepare(std::array{reads}, std::nullopt).value()).ok());
+  REQUIRE(
+      run_batch(ends.here(), ends.here().prepare(std::array{reads}, std::nullopt).value()).ok());
   for (size_t i = 0; i < 1000; ++i)
     REQUIRE(
         std::equal(back.data() + 13 * i, back.data() + 13 * (i + 1), local.data() + 5 + 17 * i));
@@ -85,10 +86,10 @@ TEST_CASE_TEMPLATE("one-sided: a batch that cannot be right is refused when it i
   CHECK(code(good, Signal{region, 0, 1, true}) == Code::kPermissionDenied);
   CHECK(code(good, Signal{region + 5, 0, 1, true}) == Code::kNotFound);
   const auto batch = ends.here().prepare(std::array{good}, std::nullopt).value();
-  REQUIRE(run(ends.here(), batch).ok());
+  REQUIRE(run_batch(ends.here(), batch).ok());
   if (!by_runtime(*ends.client)) return;
   CHECK(ends.there().conceal(region).ok());
-  CHECK(run(ends.here(), batch).code() == Code::kNotFound);
+  CHECK(run_batch(ends.here(), batch).code() == Code::kNotFound);
 }
 
 TEST_CASE_TEMPLATE("one-sided: a signal is seen after all of its payload", Way,
@@ -119,7 +120,7 @@ TEST_CASE_TEMPLATE("one-sided: a signal is seen after all of its payload", Way,
   });
   for (uint64_t turn = 1; turn <= 50; ++turn) {
     std::ranges::fill(local, static_cast<std::byte>(turn));
-    REQUIRE(run(ends.here(), batch, turn).ok());
+    REQUIRE(run_batch(ends.here(), batch, turn).ok());
     CHECK(eventually([&] { return read == turn; }));
   }
   reader.join();

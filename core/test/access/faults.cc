@@ -9,7 +9,7 @@
 namespace tw::test {
 namespace {
 
-constexpr size_t kSize = 32 << 20;
+constexpr size_t kExposed = 32 << 20;
 constexpr int kCanary = 0x55;
 
 bool untouched(std::span<const std::byte> bytes) {
@@ -76,11 +76,11 @@ TEST_CASE("helper: one-sided server" * doctest::skip()) {
     const From from = call->method() == "/t/ExposeShared"  ? From::kShared
                       : call->method() == "/t/ExposeArena" ? From::kArena
                                                            : From::kHeap;
-    auto memory = make_ref<Storage>(kSize, live, from);
+    auto memory = make_ref<Storage>(kExposed, live, from);
     const Rights rights = from == From::kArena ? kMayRead : kAllRights;
-    if (from == From::kArena) std::memset(memory->data(), kCanary, kSize);
+    if (from == From::kArena) std::memset(memory->data(), kCanary, kExposed);
     const uint64_t region =
-        call->port().access().expose(memory->data(), kSize, rights, memory).value();
+        call->port().access().expose(memory->data(), kExposed, rights, memory).value();
     answer(*call, {out(std::as_bytes(std::span(&region, 1)))});
     return Ref<ServerCall>{};
   });
@@ -120,10 +120,10 @@ struct Abroad {
   std::vector<Ref<Access>> leave_under_way(std::atomic<int>& live) {
     std::vector<Ref<Access>> started;
     for (const Kind kind : {Kind::kRead, Kind::kWrite, Kind::kFetchAdd, Kind::kWriteImmediate}) {
-      const size_t size = wire::updates(kind) ? 8 : kSize;
+      const size_t size = wire::updates(kind) ? 8 : kExposed;
       auto local = make_ref<Storage>(size, live);
-      auto begun = link->access().start(access(kind, region, 0, local->data(), size), local,
-                                        [this] { ++told; });
+      auto begun =
+          link->access().start(access(kind, region, 0, local->data(), size), local, told.next());
       REQUIRE(begun.ok());
       started.push_back(std::move(*begun));
     }
@@ -133,7 +133,7 @@ struct Abroad {
   Helper helper;
   Ref<CallPort> link;
   uint64_t region = 0;
-  std::atomic<int> told{0};
+  ToldEnds told;
 };
 
 TEST_CASE_TEMPLATE("one-sided: a killed peer ends all operations as unavailable", Way,
@@ -143,7 +143,7 @@ TEST_CASE_TEMPLATE("one-sided: a killed peer ends all operations as unavailable"
   Abroad<Way> abroad;
   if (!by_runtime(*abroad.link)) return;
   std::byte byte{};
-  REQUIRE(read(abroad.link->access(), abroad.region, kSize - 1, {&byte, 1}).ok());
+  REQUIRE(read(abroad.link->access(), abroad.region, kExposed - 1, {&byte, 1}).ok());
   auto mine = make_ref<Storage>(64, live);
   REQUIRE(abroad.link->access().expose(mine->data(), 64, kAllRights, mine).ok());
   mine = nullptr;
@@ -159,7 +159,7 @@ TEST_CASE_TEMPLATE("one-sided: a killed peer ends all operations as unavailable"
     CHECK(one->status().details().size() > 10);
   }
   CHECK(eventually([&] { return live == 0; }));
-  CHECK(eventually([&] { return abroad.told == 4; }));
+  CHECK(eventually([&] { return abroad.told.count() == 4; }));
   CHECK(read(abroad.link->access(), abroad.region, 0, {&byte, 1}).code() == Code::kUnavailable);
   CHECK(abroad.link->access().expose(&byte, 1, kMayRead, {}).status().code() == Code::kUnavailable);
   CHECK(abroad.link->access().wait_immediate(patience()) == Waited::kDone);
@@ -185,7 +185,7 @@ TEST_CASE_TEMPLATE("one-sided: a link that is closed ends its operations at once
     CHECK(one->status().code() == Code::kCancelled);
   }
   CHECK(eventually([&] { return live == 0; }));
-  CHECK(abroad.told == 4);
+  CHECK(abroad.told.count() == 4);
   CHECK(abroad.link->access().conceal(region).status().code() == Code::kNotFound);
   std::byte byte{};
   CHECK(read(abroad.link->access(), abroad.region, 0, {&byte, 1}).code() == Code::kCancelled);
@@ -216,13 +216,13 @@ TEST_CASE("helper: one-sided client" * doctest::skip()) {
   const auto kind = read_thing<Kind>(kFromTest);
   const auto region = read_thing<uint64_t>(kFromTest);
   arrived(link->access(), region);
-  std::vector<std::byte> local(kSize, std::byte{1});
+  std::vector<std::byte> local(kExposed, std::byte{1});
   int code = 0;
   while (code == 0) {
-    code =
-        static_cast<int>(run(link->access(), access(kind, region, 0, local.data(), kSize)).code());
+    code = static_cast<int>(
+        run(link->access(), access(kind, region, 0, local.data(), kExposed)).code());
     // Of each page one: nearly all of its time it reads.
-    for (size_t i = 0; i < kSize && code == 0 && kind == Kind::kRead; i += 4096)
+    for (size_t i = 0; i < kExposed && code == 0 && kind == Kind::kRead; i += 4096)
       if (local[i] != std::byte{kCanary}) code = kFalseBytes;
     write_thing(kToTest, code);
   }
@@ -241,10 +241,10 @@ struct Busybody {
     helper.tell(invite(house.invitation(Way::kName)));
     CHECK(eventually([&] { return ports_of(house.server()).size() == 1; }));
     link = ports_of(house.server()).at(0);
-    memory = make_ref<Storage>(kSize, live, from);
-    std::memset(memory->data(), kCanary, kSize);
+    memory = make_ref<Storage>(kExposed, live, from);
+    std::memset(memory->data(), kCanary, kExposed);
     const Rights rights = kind == Kind::kRead ? kMayRead : kMayWrite;
-    region = link->access().expose(memory->data(), kSize, rights, memory).value();
+    region = link->access().expose(memory->data(), kExposed, rights, memory).value();
     helper.tell(kind);
     helper.tell(region);
     CHECK(helper.template hear<int>() == 0);
@@ -315,7 +315,7 @@ TEST_CASE("one-sided: memory of an arena is read while its owner stands still") 
   AccessPort& side = abroad.link->access();
   REQUIRE(side.mapped(abroad.region));
   abroad.helper.stop();
-  std::vector<std::byte> got(kSize - 3);
+  std::vector<std::byte> got(kExposed - 3);
   CHECK(read(side, abroad.region, 3, got).ok());
   CHECK(untouched(got));
   AccessRequest runs = access(Kind::kRead, abroad.region, 5, got.data(), 100);
@@ -389,7 +389,7 @@ TEST_CASE("one-sided: what a peer read of an arena while its link ended is not b
     peer.helper.stop();
     inside = !peer.link->access().conceal(peer.region).value()->left();
     peer.link->link().close({Code::kCancelled, "enough"});
-    std::memset(peer.memory->data(), 1, kSize);
+    std::memset(peer.memory->data(), 1, kExposed);
     peer.helper.go_on();
     const int code = peer.end();
     CHECK((code == static_cast<int>(Code::kUnavailable) ||
@@ -505,7 +505,7 @@ TEST_CASE("one-sided: verbs: a region concealed under fire is not touched any mo
 struct Busy {
   explicit Busy(AccessPort& side, uint64_t region) {
     for (const Kind kind : {Kind::kRead, Kind::kWrite, Kind::kFetchAdd}) {
-      const size_t size = wire::updates(kind) ? 8 : kSize;
+      const size_t size = wire::updates(kind) ? 8 : kExposed;
       memory.push_back(make_ref<Storage>(size, live));
       threads.emplace_back([this, &side, region, kind, own = memory.back()] {
         AccessRequest request = access(kind, region, 0, own->data(), own->bytes().size());

@@ -13,6 +13,7 @@
 #include "access/target.h"
 #include "memory/pool.h"
 #include "message/receiver.h"
+#include "test/access/told_ends.h"
 #include "test/wire/support.h"
 #include "wire/bytes.h"
 
@@ -64,7 +65,7 @@ class Side final : public Receiver::Sink {
   }
 
   Result<Ref<Access>> start(const AccessRequest& request, Hold hold = {}) {
-    auto access = initiator.submit(request, std::move(hold), [this] { ++told; });
+    auto access = initiator.submit(request, std::move(hold), told.next());
     if (access) initiator.fill();
     return access;
   }
@@ -142,7 +143,7 @@ class Side final : public Receiver::Sink {
   Result<InSegment> on_map(const wire::SegmentInfo&) override { return stray(); }
 
   size_t live = 0;  // memory that was exposed and is held
-  size_t told = 0;
+  ToldEnds told;
   std::byte* exposed = nullptr;  // by the last expose()
   Side* peer = nullptr;
   Bytes arrived;

@@ -380,7 +380,8 @@ TEST_CASE_TEMPLATE("one-sided: messages pass between the pieces of large operati
 TEST_CASE_TEMPLATE("one-sided: the end is told once, and the memory is free by then", Way,
                    TENSORWIRE_ACCESS_WAYS) {
   if (!possible<Way>()) return;
-  std::atomic<int> live{0}, exposed{0}, told{0};
+  std::atomic<int> live{0}, exposed{0};
+  ToldEnds told;
   OneSidedHouse<Way> house;
   Ends<Way> ends(house);
   const auto [region, memory] = expose(ends, 1 << 20, kAllRights, exposed);
@@ -390,11 +391,11 @@ TEST_CASE_TEMPLATE("one-sided: the end is told once, and the memory is free by t
     REQUIRE(ends.here()
                 .start(access(i % 2 ? Kind::kRead : Kind::kWrite, region,
                               static_cast<uint64_t>(i) * 10'000, local->data(), 10'000),
-                       local, [&] { ++told; })
+                       local, told.next())
                 .ok());
   }
   // Nobody waits: the background brings them to their end.
-  CHECK(eventually([&] { return told == kOperations; }));
+  CHECK(eventually([&] { return told.count() == kOperations; }));
   CHECK(live == 0);
   (void)memory;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "access/port.h"
+#include "test/access/told_ends.h"
 #include "test/call/world.h"
 
 namespace tw::test {

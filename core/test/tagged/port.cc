@@ -371,8 +371,7 @@ TEST_CASE_TEMPLATE("tagged: an end is told to a queue", Way, TENSORWIRE_LINKS) {
   auto queue = make_ref<EventQueue>();
   std::vector<Ref<TaggedReceive>> receives;
   for (uint64_t tag = 0; tag < 3; ++tag)
-    receives.push_back(
-        ends.there().receive(tag, nullptr, EventQueue::Place(queue), 10 + tag).value());
+    receives.push_back(ends.there().receive(tag, nullptr, Notice(queue, 10 + tag)).value());
   REQUIRE(send(ends.here(), 2, bytes_of(8)));
   std::vector<uint64_t> tokens;
   REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
