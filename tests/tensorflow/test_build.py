@@ -21,17 +21,22 @@ from tensorwire.tensorflow import BuildError, UnsupportedError, build
 from tensorwire.tensorflow.build import LIBRARY, TensorFlow
 
 PATIENCE = 30.0
+SOURCES = ["five.cc", "four.cc", "one.cc", "six.cc", "three.cc", "two.cc"]
 
-# Notes its arguments, one call in a line; fails for a unit that says so, waits for a file to appear
-# for one that names it, and makes what it was asked to make.
+# Notes its arguments, one call in a line, and the sources that it was given. Fails for a source
+# that says so, waits for a file to appear for one that names it, and makes what it was asked to
+# make.
 COMPILER = """#!/bin/sh
 echo "$@" >> "$0.calls"
 for word; do
   case "$word" in *.cc)
-    if grep -q FAIL "$word"; then
-      echo "In file included from $word"; echo "$word:3: error: no such thing"; exit 1; fi
-    gate=$(sed -n 's/^WAIT //p' "$word")
-    while [ -n "$gate" ] && [ ! -e "$gate" ]; do sleep 0.05; done ;;
+    for source in $(sed -n 's/^#include "\\(.*\\)"$/\\1/p' "$word"); do
+      echo "$source" >> "$0.sources"
+      if grep -q FAIL "$source"; then
+        echo "In file included from $word"; echo "$source:3: error: no such thing"; exit 1; fi
+      gate=$(sed -n 's/^WAIT //p' "$source")
+      while [ -n "$gate" ] && [ ! -e "$gate" ]; do sleep 0.05; done
+    done ;;
   esac
 done
 while [ "$1" != -o ]; do shift; done
@@ -50,7 +55,7 @@ class Bench:
         self.cache = path / "cache" / "tensorwire" / "tensorflow"
         for folder in (self.sources, self.headers):
             folder.mkdir()
-        for name in ("one.cc", "two.cc", "one.h"):
+        for name in (*SOURCES, "one.h"):
             (self.sources / name).write_text(f"// {name}\n")
         (self.headers / "tensorwire.h").write_text("// version 1\n")
         (self.headers / "tensorwire").mkdir()
@@ -99,7 +104,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
-def test_all_units_are_compiled_and_linked(
+def test_all_sources_are_compiled_together_and_linked(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = bench.plugin()
@@ -107,15 +112,17 @@ def test_all_units_are_compiled_and_linked(
     assert library.read_text() == "made\n"
     assert library.parent.parent == bench.cache
     *compilations, link = bench.calls()
-    assert sorted(Path(c[c.index("-c") + 1]).name for c in compilations) == ["one.cc", "two.cc"]
+    assert len(compilations) == 2
+    given = Path(f"{bench.cxx}.sources").read_text().split()
+    assert sorted(given) == [str(bench.sources / name) for name in SOURCES]
     for call in compilations:
         assert [word for word in call if word in bench.tensorflow.flags] == list(
             bench.tensorflow.flags
         )
         assert {f"-I{bench.headers}", "-fPIC", "-O2"} <= set(call)
         assert "-Werror" not in call
-    objects = [Path(word).name for word in link if word.endswith(".o")]
-    assert objects == ["one.o", "two.o"]
+    objects = [word for word in link if word.endswith(".o")]
+    assert objects == sorted(call[call.index("-o") + 1] for call in compilations)
     framework, everything = build.TENSORFLOW_LIBRARIES
     assert link.index("-L/tf") < link.index(framework) < link.index(everything)
     assert capsys.readouterr().err.count("building the plugin for TensorFlow 2.21.0") == 1
@@ -202,7 +209,7 @@ def test_an_error_of_the_compiler(bench: Bench) -> None:
 def test_a_compiler_that_hangs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     (bench.sources / "one.cc").write_text(f"WAIT {bench.path}/never\n")
     monkeypatch.setattr(plugins, "BUILD_SECONDS", 0.2)
-    with pytest.raises(BuildError, match=r"took longer than 0\.2 s: .*one\.cc"):
+    with pytest.raises(BuildError, match=r"took longer than 0\.2 s: .*from_five\.cc"):
         bench.plugin()
 
 

@@ -11,6 +11,7 @@
 // one for tcp.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "wire.h"
@@ -22,6 +23,9 @@ class MessageLite;
 }  // namespace google
 
 namespace tensorwire {
+
+// For the answer to a GetStatus.
+inline constexpr int64_t kGetStatusMs = 5000;
 
 // Adds `value` as a field of ours to a message, or finds it there.
 void add_field(google::protobuf::MessageLite* message, wire::Field field, const std::string& value);

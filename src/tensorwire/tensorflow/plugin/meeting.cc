@@ -16,8 +16,6 @@ namespace tf = ::tensorflow;
 
 namespace {
 
-constexpr int64_t kGetStatusMs = 5000;
-
 // What a callback tells a thread that waits for it.
 class Outcome {
  public:

@@ -29,7 +29,6 @@ namespace tf = ::tensorflow;
 
 namespace {
 
-constexpr int64_t kGetStatusMs = 5000;
 constexpr int64_t kConnectNs = 5'000'000'000;
 
 // Links by where they lead: workers that are reached through several caches share one.
