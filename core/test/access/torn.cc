@@ -165,8 +165,8 @@ TEST_CASE_TEMPLATE("torn: a writer that dies at any chunk of its payload raises 
     AccessPort& side = port->access();
     const Torn task{side.expose(memory->data(), size, kMayWrite, memory).value(),
                     side.expose(flags->data(), 64, kMayWrite, flags).value(), size, hole};
-    writer.tell(task);
     const auto word = side.word(task.flags, 8).value();
+    writer.tell(task);  // after which the link may go at any time
     if (hole == size) {
       CHECK(side.wait_word(word, 1, patience()) == Waited::kDone);
       writer.kill();
