@@ -20,6 +20,11 @@ Status DeviceQueue::copy(std::byte* to, const std::byte* from, size_t bytes) {
   return driver_->copy(device_, to, from, bytes, stream());
 }
 
+Status DeviceQueue::upload(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 0) return {};
+  return driver_->upload(device_, to, from, bytes, stream());
+}
+
 Status DeviceQueue::mark(device::Stream stream) {
   return driver_->record(device_, event_.get(), stream);
 }

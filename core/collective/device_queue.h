@@ -21,6 +21,8 @@ class DeviceQueue {
     return stream_.get();
   }
   Status copy(std::byte* to, const std::byte* from, size_t bytes);
+  // From pinned memory.
+  Status upload(std::byte* to, const std::byte* from, size_t bytes);
 
   // Puts the mark at the end of this stream, or of another one of the device.
   Status mark() { return mark(stream_.get()); }

@@ -80,7 +80,7 @@ Status StagedPieces::pieces(const Given& in, const Taken& out, uint64_t pieces, 
     if (Status status = step(piece, {memory.get(), from.here, result, to.here}); !status.ok())
       return status;
     for (size_t i = 0; i < to.here.size(); ++i)
-      if (Status status = queue.copy(out.data + to.there[i].offset, result + to.here[i].offset,
+      if (Status status = queue.upload(out.data + to.there[i].offset, result + to.here[i].offset,
                                      to.here[i].size);
           !status.ok())
         return status;

@@ -93,6 +93,25 @@ class CudaDriver final : public Driver {
               [&] { return cuda_.memcpy_async(number(to), number(from), bytes, native(stream)); });
   }
 
+  // A copy of up to 20 KiB is work for which the process needs a turn of the device. One of two rows
+  // is not, as larger ones are not, and takes about as long. Seen of release 580: 274 us and 9.5 us
+  // while another process is at work.
+  Status upload(int device, std::byte* to, const std::byte* from, size_t bytes,
+                Stream stream) override {
+    constexpr size_t kLarge = 32 << 10;
+    if (bytes >= kLarge || bytes % 2 != 0) return copy(device, to, from, bytes, stream);
+    const size_t width = bytes / 2;
+    cuda::Copy2D rows;
+    rows.from.type = cuda::kMemoryTypeHost;
+    rows.from.host = const_cast<std::byte*>(from);
+    rows.to.type = cuda::kMemoryTypeDevice;
+    rows.to.device = number(to);
+    rows.from.pitch = rows.to.pitch = rows.width = width;
+    rows.height = 2;
+    return on(device, "cuMemcpy2DAsync",
+              [&] { return cuda_.memcpy_2d_async(&rows, native(stream)); });
+  }
+
   Result<std::byte*> allocate_pinned(int device, size_t bytes) override {
     void* memory = nullptr;
     Status status = on(device, "cuMemHostAlloc",

@@ -41,6 +41,7 @@ Result<Functions> Functions::load(const char* soname) {
   find(found.event_record, "cuEventRecord");
   find(found.event_query, "cuEventQuery");
   find(found.memcpy_async, "cuMemcpyAsync");
+  find(found.memcpy_2d_async, "cuMemcpy2DAsync_v2");
   find(found.host_alloc, "cuMemHostAlloc");
   find(found.host_free, "cuMemFreeHost");
   find(found.ipc_get, "cuIpcGetMemHandle");

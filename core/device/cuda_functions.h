@@ -31,7 +31,21 @@ inline constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // attribute
 // Attributes of pointers, and what is said of the type of memory.
 inline constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceOrdinal = 9,
                      kIpcCapable = 10, kRangeStart = 11, kRangeSize = 12;
-inline constexpr unsigned kMemoryTypeDevice = 2;
+inline constexpr unsigned kMemoryTypeHost = 1, kMemoryTypeDevice = 2;
+
+// CUDA_MEMCPY2D.
+struct Copy2D {
+  struct End {
+    size_t x = 0, y = 0;
+    unsigned type = 0;
+    void* host = nullptr;
+    Pointer device = 0;
+    void* array = nullptr;
+    size_t pitch = 0;
+  };
+  End from, to;
+  size_t width = 0, height = 0;
+};
 
 struct Functions {
   // FAILED_PRECONDITION: there is none, or it lacks a function.
@@ -56,6 +70,7 @@ struct Functions {
   Error (*event_record)(Event event, Stream stream) = nullptr;
   Error (*event_query)(Event event) = nullptr;
   Error (*memcpy_async)(Pointer to, Pointer from, size_t bytes, Stream stream) = nullptr;
+  Error (*memcpy_2d_async)(const Copy2D* copy, Stream stream) = nullptr;
   Error (*host_alloc)(void** memory, size_t bytes, unsigned flags) = nullptr;
   Error (*host_free)(void* memory) = nullptr;
   Error (*ipc_get)(IpcMemory* handle, Pointer base) = nullptr;

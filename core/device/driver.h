@@ -75,6 +75,11 @@ class Driver {
   virtual Status copy(int device, std::byte* to, const std::byte* from, size_t bytes,
                       Stream stream) = 0;
 
+  // The same from pinned memory to the device's own. One of a few bytes, too, does not wait until
+  // other processes let go of the device.
+  virtual Status upload(int device, std::byte* to, const std::byte* from, size_t bytes,
+                        Stream stream) = 0;
+
   // Memory of the host that devices copy from and to without help of a processor.
   virtual Result<std::byte*> allocate_pinned(int device, size_t bytes) = 0;
   virtual void free_pinned(int device, std::byte* memory) = 0;

@@ -262,6 +262,17 @@ TEST_CASE("CUDA: copies go in the order of a stream, and events tell when") {
   CHECK(same.end().ok());
   CHECK(std::memcmp(*pinned + kBytes, values.data(), kBytes) == 0);
   CHECK(program->read(second, kBytes) == values);
+  // Those of few bytes go another way.
+  for (const size_t bytes : {1, 2, 3, 8, 20'480, 32'766, 32'768}) {
+    CAPTURE(bytes);
+    const Bytes few = pattern(bytes, 7);
+    std::memcpy(*pinned, few.data(), bytes);
+    CHECK(driver.upload(0, first, *pinned, bytes, same.stream()).ok());
+    CHECK(same.end().ok());
+    CHECK(program->read(first, bytes) == few);
+    CHECK(program->read(first + bytes, 1) == Bytes{values[bytes]});
+    CHECK(driver.copy(0, first, second, kBytes, same.stream()).ok());
+  }
   // The default stream, by its number.
   CHECK(driver.copy(0, first, *pinned, 3, Stream{}).ok());
   CHECK(driver.record(0, queue.event(), Stream{}).ok());

@@ -72,6 +72,10 @@ class FakeDriver final : public device::Driver {
   void destroy_event(int device, device::StreamEvent event) override;
   Status record(int device, device::StreamEvent event, device::Stream stream) override;
   Result<bool> happened(int device, device::StreamEvent event) override;
+  Status upload(int device, std::byte* to, const std::byte* from, size_t bytes,
+                device::Stream stream) override {
+    return copy(device, to, from, bytes, stream);
+  }
   Status copy(int device, std::byte* to, const std::byte* from, size_t bytes,
               device::Stream stream) override;
   Result<std::byte*> allocate_pinned(int device, size_t bytes) override;
