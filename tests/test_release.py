@@ -177,9 +177,8 @@ def test_the_forge_does_what_must_hold_before_a_change_goes_in() -> None:
     """But for what needs a Debian, with a virtual machine of its own. What a browser shows is tried
     by the tests, for which it has to be there."""
     script = (ROOT / ".ci" / "run").read_text()
-    lines = r"^(?:stage|both|for target in) ([a-z./ -]+)(?:$|; do stage \"\$target\"; done$)"
-    named = " ".join(re.findall(lines, script, re.MULTILINE)).split()
-    stages = [name for name in named if not name.endswith("/ready")]
+    lines = r"^(?:stage|both|for target in) ([a-z -]+)(?:$|; do stage \"\$target\"; done$)"
+    stages = " ".join(re.findall(lines, script, re.MULTILINE)).split()
     assert stages[-1] == "test"
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     (steps,) = re.findall(r"step: \[(.*)\]", workflow)

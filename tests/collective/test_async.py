@@ -77,7 +77,7 @@ def begin_all(group: Group) -> None:
     public = {
         name
         for name, method in inspect.getmembers(Group, inspect.isfunction)
-        if name[0] != "_" and "timeout" in inspect.signature(method).parameters
+        if name[0] != "_" and "async_op" in inspect.signature(method).parameters
     }
     assert {name.split()[0] for name in every} == public
     plainly = {name: plain(call()) for name, call in calls(group).items()}
