@@ -81,7 +81,7 @@ Status StagedPieces::pieces(const Given& in, const Taken& out, uint64_t pieces, 
       return status;
     for (size_t i = 0; i < to.here.size(); ++i)
       if (Status status = queue.upload(out.data + to.there[i].offset, result + to.here[i].offset,
-                                     to.here[i].size);
+                                       to.here[i].size);
           !status.ok())
         return status;
     // The slot's stream keeps the next piece behind this one.

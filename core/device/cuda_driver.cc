@@ -93,9 +93,9 @@ class CudaDriver final : public Driver {
               [&] { return cuda_.memcpy_async(number(to), number(from), bytes, native(stream)); });
   }
 
-  // A copy of up to 20 KiB is work for which the process needs a turn of the device. One of two rows
-  // is not, as larger ones are not, and takes about as long. Seen of release 580: 274 us and 9.5 us
-  // while another process is at work.
+  // A copy of up to 20 KiB is work for which the process needs a turn of the device. One of two
+  // rows is not, as larger ones are not, and takes about as long. Seen of release 580: 274 us
+  // and 9.5 us while another process is at work.
   Status upload(int device, std::byte* to, const std::byte* from, size_t bytes,
                 Stream stream) override {
     constexpr size_t kLarge = 32 << 10;
