@@ -36,6 +36,7 @@ def _lines(report: Report) -> Iterator[Line]:
         wanted = {"case": case, "size": size, "origin": "ordinary", "reads": reads}
         stock = rows.one(contender="grpcio", **wanted)
         ours = [rows.one(contender="tensorwire", transport=way, **wanted) for way in WAYS]
+        limit = rows.one(contender="sockets-cubic", **wanted)
         yield [
             f"{BENCHMARKS[report.suite]}, {case}",
             _figure(stock, report.suite) if stock else "",
@@ -43,11 +44,13 @@ def _lines(report: Report) -> Iterator[Line]:
                 f"{_figure(row, report.suite)} ({times(row.ratio, bold=place == 0)})" if row else ""
                 for place, row in enumerate(ours)
             ),
+            times(limit.ratio) if limit else "",
         ]
 
 
 def benchmarks() -> str:
     reports = [*load("tf-grpc"), *load("mimic")]
     return table(
-        ["", "grpcio", "shm", "tcp"], [line for report in reports for line in _lines(report)]
+        ["", "grpcio", "shm", "tcp", "plain sockets"],
+        [line for report in reports for line in _lines(report)],
     )
