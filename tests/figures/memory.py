@@ -10,6 +10,7 @@ from typing import Final
 from tests.figures.rows import MB, Line, Rows, faster, measured, table
 from tests.figures.sets import SETS, kept, load
 
+from tensorwire.bench.harness.fresh import FIRST
 from tensorwire.bench.harness.report import duration
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.suites.remote.contender import BATCH
@@ -132,6 +133,30 @@ def remote() -> str:
     return table(
         ["", "shm", "others", "tcp", "NIXL over tcp"],
         [line(label, *work) for label, work in ACCESSES.items()],
+    )
+
+
+def first() -> str:
+    """What new processes move first, beside the same by those that have moved more."""
+    calls, weights = load("first")
+
+    def lines(title: str, report: Report, case: str) -> list[Line]:
+        rows = Rows([report])
+        found = []
+        for row in report.rows:
+            steady = rows.one(contender=row.contender, transport=row.transport, case=case)
+            if row.case != FIRST or steady is None:
+                continue
+            later = measured(steady.p50_us)
+            by = f"{measured(row.p50_us) / later:.1f}x"
+            name = row.contender.removesuffix(f"-{row.transport}")
+            own = [f"{title}, {name} over {row.transport}", duration(later)]
+            found.append([*own, duration(measured(row.p50_us)), by])
+        return found
+
+    return table(
+        ["", "later", "first", "of later"],
+        [*lines("64 MiB, a call", calls, "request"), *lines("1 GiB of weights", weights, "copied")],
     )
 
 

@@ -104,6 +104,7 @@ TABLES: Final = (
     Table("collectives", "docs/figures.md", ["collectives"], memory.collectives),
     Table("remote", "docs/figures.md", ["remote"], memory.remote),
     Table("weights", "docs/figures.md", ["weights"], memory.weights),
+    Table("first", "docs/figures.md", ["first"], memory.first),
     Table("repeated", "docs/report.md", ["repeated"], repeated.rows),
     Table("requests", "docs/comparison.md", ["rpc"], calls.comparison),
     Table("bytes", "docs/benchmarks.md", ["bytes"], calls.ready_bytes),

@@ -73,7 +73,7 @@ _KEPT_MEMORY: Final = "MALLOC_TRIM_THRESHOLD_=67108864 MALLOC_MMAP_THRESHOLD_=33
 """What docs/tuning.md tells to set."""
 
 LEAST_ROUNDS: Final = 5
-FEWER_ROUNDS: Final = {"training", "weights", "sizes", "plans"}
+FEWER_ROUNDS: Final = {"training", "weights", "first", "sizes", "plans"}
 """Sets with commands that take too long for so many."""
 
 SETS: Final[dict[str, Set]] = {
@@ -180,10 +180,10 @@ SETS: Final[dict[str, Set]] = {
     "ideas": Set(
         "What each idea gives",
         "Ours beside itself without one idea at a time: with the payloads of all schemes, and with "
-        "many small, with medium and with large buffers alone. Several steps lead from all copies "
-        "to none: each should be worth something in the payloads that it is for. Pipelining fills "
-        "time in which an end waits, as over a network. Over memory, with two cores, a blocking "
-        "call keeps both of them busy, and calls by futures cost more than there is to fill.",
+        "many small, with medium and with large buffers alone. Above each table stands which ideas "
+        "are worth something there, and which are not on this host. Pipelining fills time in which "
+        "an end waits, as over a network. Over memory, with two cores, a blocking call keeps both "
+        "of them busy, and calls by futures cost more than there is to fill.",
         [
             "tensorwire bench p2p-latency --scheme uniform,random,skew --origin ordinary "
             f"--reads no --without {_STEPS},chunking --no-limits{_BRIEFEST}",
@@ -286,6 +286,17 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench weights --cases resharded --peers none",
         ],
         260,
+    ),
+    "first": Set(
+        "First use",
+        "What processes move first, beside what they move later: calls of 64 MiB, and a gibibyte "
+        "of weights. The first time should be at most 2.5 times as long.",
+        [
+            "tensorwire bench rpc --sizes 64M --cases request,first --origin ordinary --reads no "
+            "--no-limits --seconds 0.1",
+            "tensorwire bench weights --cases copied,first --receivers 1 --peers none --rounds 3",
+        ],
+        60,
     ),
     "queue": Set(
         "Queues",

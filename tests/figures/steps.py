@@ -262,4 +262,5 @@ def readme_training() -> str:
         f"{each.batch} with 1 PS and 2 workers went from {stock} to {ours} images/s, with the same "
         f"losses bit for bit. Without any communication it would be {ceiling}."
     )
-    return f"{text}\n(`{each.command}`)"
+    once = "one round of " if "--rounds 1" in each.command else ""
+    return f"{text}\n({once}`{each.command}`)"

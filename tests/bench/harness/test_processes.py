@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from tensorwire.bench.harness import processes
 from tensorwire.bench.harness.control import AgentError
-from tensorwire.bench.harness.processes import Hello, expect, expect_all, started
+from tensorwire.bench.harness.processes import Hello, expect, expect_all, resting, started
 
 HELLO = """
 import sys
@@ -51,6 +52,43 @@ def test_conversations_come_in_the_order_of_roles() -> None:
         assert hello["role"] == "role0"
         second.send({"x": 2})
         assert expect(second, 30, first) == {"x": 2}
+
+
+def await_state(pids: list[int], states: str) -> None:
+    """As proc(5) calls them: a signal takes effect when its process gets to run."""
+    for pid in pids:
+        end = time.monotonic() + 30
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in states:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
+
+def test_agents_that_spin_are_stopped_but_for_visits() -> None:
+    echo = TALK.replace('"role"', '"pid": __import__("os").getpid(), "role"')
+    with begin(*[echo + "control.send(message)"] * 2) as hellos:
+        controls, pids = [each for each, _ in hellos], [int(hello["pid"]) for _, hello in hellos]
+
+        def answer(number: int) -> None:
+            for control in controls:
+                control.send({"x": number})
+            assert expect_all(controls, 30, "{}") == [{"x": number}] * 2
+
+        answer(1)
+        with resting(controls) as awake:
+            await_state(pids, "T")
+            for number in (2, 3):
+                with awake():
+                    await_state(pids, "RSD")
+                    answer(number)
+                await_state(pids, "T")
+        answer(4)
+
+
+def test_a_visit_to_agents_that_are_gone_ends() -> None:
+    with begin(TALK + "raise SystemExit") as ((control, _),), resting([control]) as awake, awake():
+        control.send({"x": 1})
+        with pytest.raises(AgentError, match="has ended"):
+            expect(control, 30)
 
 
 def ask_last(*programs: str, wait_for: int = -1, seconds: float = 30) -> dict[str, object]:

@@ -54,6 +54,9 @@ def test_each_idea_is_compared_with_the_same_without_it() -> None:
         ["0.50x (0.50 to 0.50)", "", "1.25x (1.25 to 1.25)"],
         ["", "", ""],
     ]
+    assert found.about.endswith(
+        ": chunking (up to 1.50x), zero-copy (up to 1.25x). In none: eager."
+    )
 
 
 def test_what_is_only_announced_tells_nothing_of_copies() -> None:

@@ -21,12 +21,15 @@ Role = Literal["own", "peer", "limit"]
 class Contender(abc.ABC):
     """What every suite asks of a contender; made without arguments.
 
-    transports: those on which it is measured. packages: whose versions the report tells.
+    transports: those on which it is measured. packages: whose versions the report tells. spins:
+    transports on which its processes use CPU while nothing is asked of them, so that they are
+    stopped while others are measured.
     """
 
     role: ClassVar[Role] = "peer"
     transports: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    spins: frozenset[str] = frozenset()
 
     @abc.abstractmethod
     def viable(self, transport: str) -> str | None:

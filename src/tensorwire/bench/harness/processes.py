@@ -7,11 +7,12 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from types import MappingProxyType
 from typing import IO, Any
 
@@ -59,6 +60,41 @@ def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator
             raise AgentError(f"{error}{_tail(log)}") from error
         finally:
             leftovers.remove()
+
+
+@contextmanager
+def resting(
+    controls: Sequence[Control],
+) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Agents on this host that are stopped (SIGSTOP), but for the time within the contexts that the
+    yielded function makes. For those that would use CPU while others are measured."""
+    pids = [_pid(control) for control in controls]
+
+    def signal_all(number: signal.Signals) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):  # what it has said before tells why
+                os.kill(pid, number)
+
+    @contextmanager
+    def awake() -> Iterator[None]:
+        signal_all(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            signal_all(signal.SIGSTOP)
+
+    signal_all(signal.SIGSTOP)
+    try:
+        yield awake
+    finally:
+        signal_all(signal.SIGCONT)
+
+
+def _pid(control: Control) -> int:
+    """Of the process at the other end of a unix socket."""
+    ids = struct.Struct("3i")  # process, user, group: unix(7), SO_PEERCRED
+    told = control.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, ids.size)
+    return int(ids.unpack(told)[0])
 
 
 def expect(control: Control, timeout: float, *others: Control) -> dict[str, Any]:

@@ -55,7 +55,10 @@ def summary(run: Run) -> Iterator[str]:
     if not run.has_rounds:
         yield "This run has no rounds: there are no intervals of confidence."
     elif (rounds := run.rounds) < LEAST_ROUNDS:
-        yield f"{rounds} rounds: of fewer than {LEAST_ROUNDS} there are no intervals of confidence."
+        yield (
+            f"{rounds} round{'s' * (rounds != 1)}: of fewer than {LEAST_ROUNDS} there are no "
+            "intervals of confidence."
+        )
     loops = [
         f"{when} the run, turns of the host's own loop {name} were apart by {loop.spread:.0%}"
         for when, each in run.told.noise.items()
@@ -170,17 +173,27 @@ def of_ideas(run: Run) -> Table | None:
         return None
     whole = [rows[""] for rows in found.values() if "" in rows]
     rows = []
+    most: dict[str, float] = {}
     for measured, others in ((rows[""], rows) for rows in found.values() if "" in rows):
-        gains = [_gain(measured, others.get(idea)) for idea in names]
-        gains.append(_gain(measured, _copied(measured, whole)))
+        without = {idea: others.get(idea) for idea in names}
+        without[ZERO_COPY] = _copied(measured, whole)
+        gains = {idea: _gain(measured, other) for idea, other in without.items()}
+        for idea, by in gains.items():
+            if by is not None and by.beyond_noise and by.value > 1:
+                most[idea] = max(by.value, most.get(idea, 1))
         what = [measured.row.transport, measured.row.case, format_size(measured.row.size)]
         read = "yes" if measured.row.reads else "no"
-        rows.append([*what, payload_of(measured), read, *gains])
+        rows.append([*what, payload_of(measured), read, *map(_in_words, gains.values())])
     head = ["path", "case", "size", "payload", "read", *names, ZERO_COPY]
     about = (
         "How many times faster each row is than the same without one idea; zero-copy: than the "
         "same from ordinary memory. Below 1 the idea costs time there."
     )
+    if most:
+        listed = ", ".join(f"{idea} (up to {by:.2f}x)" for idea, by in most.items())
+        about += f" Faster than without by more than rounds differ, in a row at least: {listed}."
+    if nothing := [idea for idea in names if idea not in most]:
+        about += f" In none: {', '.join(nothing)}."
     return Table("What each idea gives", head, rows, 5, about)
 
 
@@ -198,8 +211,11 @@ def _copied(measured: Measured, whole: Sequence[Measured]) -> Measured | None:
     return next(same, None)
 
 
-def _gain(measured: Measured, without: Measured | None) -> str:
-    by = ratio(measured, without, paired=True) if without is not None else None
+def _gain(measured: Measured, without: Measured | None) -> Ratio | None:
+    return None if without is None else ratio(measured, without, paired=True)
+
+
+def _in_words(by: Ratio | None) -> str:
     return "" if by is None else f"{by.value:.2f}x ({noise_in_words(by)})"
 
 

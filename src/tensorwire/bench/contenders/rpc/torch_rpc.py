@@ -92,6 +92,7 @@ def joined(name: str, place: int, transport: str, file: str) -> Iterator[None]:
 class TorchRpc(Contender):
     transports = tuple(_WAYS)
     packages = ("torch",)
+    spins = frozenset({"shm"})  # TensorPipe looks for messages there without a pause
     cases = frozenset({"request", "pull"})
 
     def viable(self, transport: str) -> str | None:

@@ -95,6 +95,7 @@ def _arguments(request: Request, payload: Payload) -> tuple[list[Any], bool]:
 class TorchRpc(Contender):
     transports = calls.TorchRpc.transports
     packages = ("torch",)
+    spins = calls.TorchRpc.spins
     modes = frozenset({"non-serialized"})
     pipelines = frozenset(PROCEDURES)
     near = True

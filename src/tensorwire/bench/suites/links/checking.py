@@ -15,6 +15,7 @@ from tensorwire.bench.suites.links.tuning import (
     DEFAULT,
     LARGE,
     PARTS,
+    SEVERAL,
     SIZES,
     chunking,
     coalescing,
@@ -56,23 +57,23 @@ class Checked:
 
 
 def checks(transport: str, found: Fixed) -> Plan:
-    """Segments alone with each value of the threshold for copying, several with each for coalescing
-    and large ones with each for chunks; all of them as by default and as tuned."""
+    """Segments with each value of the threshold for copying, several small ones with each for
+    coalescing and large ones with each for chunks; all of them as by default and as tuned."""
     default = default_of(transport)
     origins = ("ordinary", "published") if transports.lends(transport) else ("ordinary",)
-    count, parts = PARTS
     cuts = transport != "shm"
     plan = []
     for segments, size in (
         *((1, size) for size in dict.fromkeys((SMALLEST, *SIZES, *LARGE))),
-        *((count, size) for size in parts),
+        *((count, size) for count, sizes in (PARTS, SEVERAL) for size in sizes),
     ):
-        others = list(FIXED) if segments == 1 else coalescing(default)
+        small = segments > 1 and size in PARTS[1]
+        others = coalescing(default) if small else list(FIXED)
         if size in LARGE:
             others = [*others, *(chunking(default) if cuts else [])]
         links = list(dict.fromkeys([default, found, *others]))
         for case in ("call", "stream"):
-            for origin in origins if segments == 1 else ("ordinary",):
+            for origin in ("ordinary",) if small else origins:
                 shape = Shape(case, origin, size, segments)
                 if len({does(fixed, shape, cuts) for fixed in links}) > 1:
                     plan.append((shape, links))

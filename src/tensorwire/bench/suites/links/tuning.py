@@ -31,6 +31,8 @@ SIZES: Final = (2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 
 COALESCE: Final = (0, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
 PARTS: Final = (16, (256, 2 << 10, 6 << 10))
 """Segments of a message and their sizes, for coalescing."""
+SEVERAL: Final = (10, (10 << 10, 20 << 10))
+"""... for the change between copying along and bulk: as variables of a model have them."""
 CHUNKS: Final = (256 << 10, 512 << 10, 1 << 20, 4 << 20)
 LARGE: Final = (1 << 20, 8 << 20)
 """Of one segment, for chunks."""
@@ -64,8 +66,11 @@ def plan(transport: str) -> Plan:
     default = default_of(transport)
     origins = ("ordinary", "published") if transports.lends(transport) else ("ordinary",)
     kinds = [(case, origin) for case in ("call", "stream") for origin in origins]
-    singles = [
-        (Shape(case, origin, size), (COPIED, BULK)) for size in SIZES for case, origin in kinds
+    lengths = [(size, 1) for size in SIZES] + [(size, SEVERAL[0]) for size in SEVERAL[1]]
+    segments = [
+        (Shape(case, origin, size, count), (COPIED, BULK))
+        for size, count in lengths
+        for case, origin in kinds
     ]
     count, sizes = PARTS
     several = [
@@ -74,11 +79,11 @@ def plan(transport: str) -> Plan:
         for case in ("call", "stream")
     ]
     if transport == "shm":  # which cuts nothing
-        return [*singles, *several]
+        return [*segments, *several]
     large = [
         (Shape(case, origin, size), chunking(default)) for size in LARGE for case, origin in kinds
     ]
-    return [*singles, *several, *large]
+    return [*segments, *several, *large]
 
 
 def coalescing(default: Fixed) -> list[Fixed]:

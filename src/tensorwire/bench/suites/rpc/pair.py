@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from tensorwire.bench.harness.control import Control
 from tensorwire.bench.harness.measure import Visit
-from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect, started
+from tensorwire.bench.harness.processes import (
+    START_SECONDS,
+    VISIT_FACTOR,
+    expect,
+    resting,
+    started,
+)
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.rpc.contender import find
 
@@ -17,14 +23,23 @@ from tensorwire.bench.suites.rpc.contender import find
 class Pair:
     """Two agents that are connected to each other. Raises AgentError when one of them fails.
 
-    path: the transport that the calls take; note: what a reader of the figures has to know.
+    path: the transport that the calls take; note: what a reader of the figures has to know. awake:
+    in which visits are made.
     """
 
-    def __init__(self, server: Control, client: Control, path: str, note: str) -> None:
+    def __init__(
+        self,
+        server: Control,
+        client: Control,
+        path: str,
+        note: str,
+        awake: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self.server = server
         self.client = client
         self.path = path
         self.note = note
+        self._awake = awake
 
     def visit(self, work: Work, seconds: float) -> Visit:
         return self._visit(work, seconds, START_SECONDS + seconds * VISIT_FACTOR)
@@ -33,10 +48,11 @@ class Pair:
         return self._visit(work, None, START_SECONDS)
 
     def _visit(self, work: Work, seconds: float | None, limit: float) -> Visit:
-        self.server.send({"work": work.to_json()})
-        expect(self.server, limit, self.client)
-        self.client.send({"work": work.to_json(), "seconds": seconds})
-        return Visit(**expect(self.client, limit, self.server))
+        with self._awake():
+            self.server.send({"work": work.to_json()})
+            expect(self.server, limit, self.client)
+            self.client.send({"work": work.to_json(), "seconds": seconds})
+            return Visit(**expect(self.client, limit, self.server))
 
 
 @contextmanager
@@ -51,4 +67,6 @@ def start(name: str, transport: str) -> Iterator[Pair]:
     with started(commands, 2) as ((client, _), (server, hello)):
         client.send({"address": hello["address"], "server_pids": hello["pids"]})
         connected = expect(client, START_SECONDS, server)
-        yield Pair(server, client, connected["path"], connected["note"])
+        spins = transport in find(name).spins
+        with resting([server, client]) if spins else nullcontext(nullcontext) as awake:
+            yield Pair(server, client, connected["path"], connected["note"], awake)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -23,6 +23,7 @@ from tensorwire.bench.harness.processes import (
     Hello,
     Others,
     expect_all,
+    resting,
     started,
 )
 from tensorwire.bench.harness.ranks import Ranks
@@ -115,13 +116,15 @@ class Cluster:
     """Processes that are connected to each other. Raises AgentError when one of them fails, and
     LostError when one of the hosts is gone.
 
-    path: the transport that the calls take; note: what a reader of the figures has to know.
+    path: the transport that the calls take; note: what a reader of the figures has to know. awake:
+    in which visits are made.
     """
 
     def __init__(
         self,
         callers: Sequence[Control],
         told: Sequence[dict[str, Any]],
+        awake: Callable[[], AbstractContextManager[None]],
         watch: Callable[[float, float], AbstractContextManager[Watched]],
         request: Callable[[Work], Request],
         settings: Settings,
@@ -130,12 +133,17 @@ class Cluster:
         self.path = _path(told)
         self.note: str = told[0]["note"]
         self._callers = callers
+        self._awake = awake
         self._watch = watch
         self._request = request
         self._settings = settings
         self._others = others
 
     def visit(self, work: Work, seconds: float) -> Measured:
+        with self._awake():
+            return self._visit(work, seconds)
+
+    def _visit(self, work: Work, seconds: float) -> Measured:
         settings = self._settings
         limit = START_SECONDS + (settings.warm_up + seconds) * VISIT_FACTOR
         _send(self._callers, {"request": self._request(work).to_json()})
@@ -229,7 +237,11 @@ def start(
             _send([control], {"addresses": topology.called_by(number, addresses)})
         told = expect_all(callers, START_SECONDS, "worker {}", others)
         watch = partial(ranks.watching if ranks else Monitor, [hello["pid"] for _, hello in hellos])
-        yield Cluster(callers, told, watch, request, settings, others)
+        # Processes of a launcher may be on other hosts: they are not stopped.
+        spins = ranks is None and entry.transport in find(entry.contender).spins
+        controls = [control for control, _ in hellos]
+        awake = stack.enter_context(resting(controls) if spins else nullcontext(nullcontext))
+        yield Cluster(callers, told, awake, watch, request, settings, others)
 
 
 @contextmanager
