@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -155,6 +155,7 @@ def test_workers_begin_by_their_own_clocks(monkeypatch: pytest.MonkeyPatch) -> N
     cluster = Cluster(
         ours,
         [path, path],
+        nullcontext,
         partial(Monitor, [os.getpid()]),
         lambda work: request,
         Settings(0.0),
@@ -191,7 +192,7 @@ def test_what_workers_do_to_tell_is_not_watched() -> None:
 
     request = Request("echo", "non-serialized", "ordinary", True, ((8,),))
     path = {"path": "tcp", "note": ""}
-    cluster = Cluster([ours], [path], watch, lambda work: request, Settings(0.0), {})
+    cluster = Cluster([ours], [path], nullcontext, watch, lambda work: request, Settings(0.0), {})
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(work)
         assert cluster.visit(Work("one", 8), 1.0).calls == 1
