@@ -81,8 +81,8 @@ SETS: Final[dict[str, Set]] = {
         "Calls, beside other libraries",
         "Whole calls through Python on both ends, over our transports, stock grpcio, and libraries "
         "that users have for the same purpose.",
-        ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.15"],
-        300,
+        ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.12"],
+        260,
         headline=True,
     ),
     "repeated": Set(

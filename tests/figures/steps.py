@@ -261,6 +261,6 @@ def readme_training() -> str:
         f"Training is faster by what it spends on communication: {MODELS[each.model]} at batch "
         f"{each.batch} with 1 PS and 2 workers went from {stock} to {ours} images/s, with the same "
         f"losses bit for bit. Without any communication it would be {ceiling}."
+        f"{' Measured once.' if '--rounds 1' in each.command else ''}"
     )
-    once = "one round of " if "--rounds 1" in each.command else ""
-    return f"{text}\n({once}`{each.command}`)"
+    return f"{text}\n(`{each.command}`)"
