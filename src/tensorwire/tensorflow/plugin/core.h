@@ -25,6 +25,10 @@ inline absl::Status status_of(const tw_status& status) {
 // than a block of the arena and a lease.
 inline constexpr size_t kSmall = 32 << 10;
 
+// Smaller tensors that are lent are copied by their receiver: that costs less than a mapping of
+// their own, which is made and ended by system calls that all threads of a process wait for.
+inline constexpr size_t kSeparated = 256 << 10;
+
 // Peers of one cluster trust each other with their memory anyway: a tensor is as large as it is.
 inline constexpr int64_t kMaxMessage = int64_t{1} << 44;
 

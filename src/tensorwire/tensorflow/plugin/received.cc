@@ -103,7 +103,8 @@ absl::Status receive_segment(tw_message* message, size_t index, Transport& by,
     tw_buffer* const buffer = core().message_buffer(message, index);
     if (!buffer) return no_memory(body.size);
     const bool leased = core().buffer_leased(buffer) != 0;
-    if (aligned(body.data) && core().buffer_separate(buffer, nullptr) == TW_OK) {
+    if (aligned(body.data) && (!leased || body.size >= kSeparated) &&
+        core().buffer_separate(buffer, nullptr) == TW_OK) {
       tf::core::RefCountPtr<tf::TensorBuffer> held(new ReceivedBuffer(buffer));
       *out = tf::Tensor(dtype, shape, std::move(held));
       count_received(leased, by, body.size);
