@@ -53,7 +53,7 @@ void visit_statistics(CallPort& port, tw_visit_statistics visit, void* context) 
                   found.received, found.received_bytes};
   }
   const auto reason = [](const Status& why) { return why.ok() ? nullptr : why.details().c_str(); };
-  const Thresholds& settled = port.link().thresholds();
+  const Thresholds settled = port.link().thresholds();
   const auto threshold = [&](Threshold which) {
     const auto place = static_cast<size_t>(which);
     return tw_threshold{name_of(which), settled.bytes[place], name_of(settled.sources[place])};

@@ -68,6 +68,10 @@ bool read_link_tuning(std::string_view value, std::string&) {
   return value == "auto" || value == "off" || value.find('/') != std::string_view::npos;
 }
 
+bool read_tune_online(std::string_view value, std::string&) {
+  return value == "on" || value == "off";
+}
+
 constexpr SettingOf<Settings> kSettings[] = {
     {&Settings::runtime_dir,
      {"runtime_dir", "TENSORWIRE_RUNTIME_DIR",
@@ -96,6 +100,11 @@ constexpr SettingOf<Settings> kSettings[] = {
       "transport where nobody sets them. auto: links.table in the folder tensorwire of "
       "XDG_CACHE_HOME, or of ~/.cache, where that is there",
       "auto"}},
+    {&Settings::tune_online,
+     {"tune_online", "TENSORWIRE_TUNE_ONLINE", Words{"on or off", read_tune_online},
+      "on: where nobody sets TENSORWIRE_EAGER_BYTES, some calls whose size is close to it go the "
+      "other way, and links take a size by which calls are faster. off: it stays while a link "
+      "lives"}},
     {&Settings::stall,
      {"stall_seconds", "TENSORWIRE_STALL_SECONDS", Whole{0, 86'400, setting::Shape::kAny, kSecond},
       "a link is lost when its peer takes nothing for so many seconds of what waits for it; 0: "

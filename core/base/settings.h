@@ -38,7 +38,7 @@ struct Settings {
   Nanos silence = 30 * kSecond;
   Nanos group_silence = kSecond;  // 0: as `silence`
   size_t trace_events = 0;
-  std::string trace_folder, runtime_dir, link_tuning;
+  std::string trace_folder, runtime_dir, link_tuning, tune_online = "off";
 };
 
 // A longer one leaves no room for a socket's address below it.

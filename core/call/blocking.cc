@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/shortage.h"
+#include "call/trial.h"
 #include "link/staging.h"
 
 namespace tw {
@@ -127,6 +128,7 @@ Result<bool> unary(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call) {
   Ref<Outgoing> outgoing;
   const Abandoning abandoning(call, outgoing);
+  Trial trial(port.link(), beginning.segments);
   if (Status status = begin(port, beginning, true, true, wait.deadline, call, outgoing);
       !status.ok())
     return status;
@@ -137,6 +139,7 @@ Result<bool> unary(CallPort& port, const Beginning& beginning, const Wait& wait,
   if (ended == Ended::kInterrupted) return false;
   // Another thread may still be writing the outcome down.
   while (!call->ended()) (void)call->wait_ended(kForever);
+  trial.ended(*call);
   return true;
 }
 

@@ -28,7 +28,7 @@ class Copies final : public RefCounted {
     auto copies = make_ref<Copies>();
     Runtime& runtime = link.runtime();
     for (OutSegment& segment : segments) {
-      if (segment.block || segment.hold || !link.bulk(segment.size)) continue;
+      if (segment.block || segment.hold || !segment.bulk.value_or(false)) continue;
       auto buffer = runtime.pool().get(segment.size);
       if (!buffer) return buffer.status();
       runtime.copier().copy((*buffer)->data(), segment.data, segment.size);

@@ -18,6 +18,7 @@ struct LinkCounters {
   uint64_t leases = 0, leased_bytes = 0, views = 0;
   uint64_t unmapped = 0, fetches = 0, backlog = 0;
   uint64_t spins = 0, sleeps = 0, background_wakes = 0;
+  uint64_t trials = 0, threshold_moves = 0;
 };
 
 inline constexpr Counter<LinkCounters> kLinkCounters[] = {
@@ -73,6 +74,14 @@ inline constexpr Counter<LinkCounters> kLinkCounters[] = {
      {"background_wakes",
       {"link_background_wakes", "wakes", Metric::Kind::kCounter,
        "Times that the background thread served the link."}}},
+    {&LinkCounters::trials,
+     {"trials",
+      {"link_trials", "calls", Metric::Kind::kCounter,
+       "Calls that went as another threshold would have it, to be compared."}}},
+    {&LinkCounters::threshold_moves,
+     {"threshold_moves",
+      {"link_threshold_moves", "moves", Metric::Kind::kCounter,
+       "Times that such calls have moved a threshold."}}},
 };
 static_assert(complete(kLinkCounters));
 

@@ -158,7 +158,7 @@ void Link::leave_trace() noexcept {
   // Without memory the trace is lost, and nothing else.
   (void)has_memory_for([&] {
     runtime_.trace_file().add(
-        {role_ == Role::kClient ? "client" : "server", transport(), peer_.address, thresholds_},
+        {role_ == Role::kClient ? "client" : "server", transport(), peer_.address, thresholds()},
         trace_.record());
   });
 }

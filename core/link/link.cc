@@ -10,6 +10,18 @@
 #include "wire/bytes.h"
 
 namespace tw {
+namespace {
+
+// What calls may change is what nobody has set: see Link::online().
+Ref<OnlineThreshold> online_of(Runtime& runtime, const Profile& profile,
+                               const Thresholds& thresholds, const Peer& peer) {
+  if (runtime.settings().tune_online != "on") return nullptr;
+  if (thresholds.sources[static_cast<size_t>(Threshold::kEager)] > Source::kTable) return nullptr;
+  return runtime.online_thresholds().of(profile.name, host_of_rule(peer.same_host, peer.address),
+                                        profile.eager_bytes, profile.coalesce_bytes);
+}
+
+}  // namespace
 
 // How long the background thread stays with one link: a peer that sends without end keeps it
 // neither from other links nor from deadlines.
@@ -47,6 +59,7 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       thresholds_(settle(profile_, runtime.settings(),
                          runtime.link_table().of(profile_.name, peer_.same_host, peer_.address),
                          wanted)),
+      online_(online_of(runtime, profile_, thresholds_, peer_)),
       role_(role),
       receiver_(runtime.pool(), runtime.receive_memory(), max_message, *this, {}, &trace_),
       fetches_(trace_),

@@ -30,6 +30,7 @@
 #include "message/receiver.h"
 #include "message/sender.h"
 #include "message/thresholds.h"
+#include "process/online_thresholds.h"
 #include "process/runtime.h"
 #include "transport/transport.h"
 
@@ -58,11 +59,14 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
 
   Role role() const { return role_; }
   const char* transport() const { return transport_->profile().name; }
-  // The transport's, with the thresholds of this link.
+  // The transport's, with the thresholds of this link as they were when it was made.
   const Profile& profile() const { return profile_; }
-  const Thresholds& thresholds() const { return thresholds_; }
-  // Whether a segment of this size is not copied when it is sent.
-  bool bulk(size_t size) const { return goes_in_bulk(size, profile()); }
+  // As they are now.
+  Thresholds thresholds() const;
+  // Up to this size a segment of the next message is copied along.
+  size_t eager_bytes() const { return online_ ? online_->eager_bytes() : profile_.eager_bytes; }
+  // What calls of this link and others to its host have found for that; null: it stays as it is.
+  OnlineThreshold* online() const { return online_.get(); }
   const Peer& peer() const { return peer_; }
   Runtime& runtime() const { return runtime_; }
   // Something may begin on it.
@@ -132,6 +136,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
     if (event.driven()) transport_->interrupt();
   }
   void count_copy(uint64_t bytes);
+  void count_trial() { trials_.fetch_add(1, std::memory_order_relaxed); }
+  void count_threshold_move() { threshold_moves_.fetch_add(1, std::memory_order_relaxed); }
   // A segment is pushed, because the arena had no room or no lease for it.
   void count_crowded(Status why);
   // What the peer has of its share of the arena.
@@ -278,6 +284,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   const Peer peer_;
   Profile profile_;  // settled by the next one
   const Thresholds thresholds_;
+  const Ref<OnlineThreshold> online_;
   const Role role_;
   const Birthplace home_;
 
@@ -346,6 +353,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   Status crowded_why_ TW_GUARDED_BY(stats_mutex_);
   std::atomic<bool> crowded_told_{false};
   std::atomic<uint64_t> spins_{0}, sleeps_{0}, background_wakes_{0};
+  std::atomic<uint64_t> trials_{0}, threshold_moves_{0};
 };
 
 // Holds the send lock. What the sender is done with is let go of after it: an owner may do

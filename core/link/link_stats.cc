@@ -19,6 +19,16 @@ void Link::count_crowded(Status why) {
   crowded_why_ = std::move(why);
 }
 
+Thresholds Link::thresholds() const {
+  Thresholds told = thresholds_;
+  if (online_ && online_->moved()) {
+    constexpr auto kPlace = static_cast<size_t>(Threshold::kEager);
+    told.bytes[kPlace] = online_->eager_bytes();
+    told.sources[kPlace] = Source::kOnline;
+  }
+  return told;
+}
+
 Link::AtomicClass& Link::class_of(uint64_t bytes) {
   const auto at =
       std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
@@ -42,6 +52,8 @@ LinkStats Link::stats() {
   stats.spins = spins_.load(std::memory_order_relaxed);
   stats.sleeps = sleeps_.load(std::memory_order_relaxed);
   stats.background_wakes = background_wakes_.load(std::memory_order_relaxed);
+  stats.trials = trials_.load(std::memory_order_relaxed);
+  stats.threshold_moves = threshold_moves_.load(std::memory_order_relaxed);
   stats.views = views_.load(std::memory_order_relaxed);
   stats.unmapped = unmapped_.load(std::memory_order_relaxed);
   const MutexLock lock(stats_mutex_);

@@ -32,12 +32,13 @@ void copy_all(Link& link, std::span<Staged> all) {
 }  // namespace
 
 void stage(Link& link, std::span<OutSegment> segments) {
+  decide(segments, link.eager_bytes(), link.profile().coalesce_bytes);
   if (link.profile().bulk == Bulk::kPush) return;
   Runtime& runtime = link.runtime();
   size_t held = link.share_bytes(), refused = 0;
   std::vector<Staged> staged;
   for (OutSegment& segment : segments) {
-    if (segment.block || !link.bulk(segment.size)) continue;
+    if (segment.block || !*segment.bulk) continue;
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
         block && (segment.hold || block->published())) {
       segment.block = std::move(block);

@@ -8,8 +8,9 @@
 
 namespace tw {
 
-// Copies into the arena whatever the transport lends from there and does not lie there published.
-// What finds no room is pushed: nobody waits for others to let go of theirs. std::bad_alloc.
+// Decides what of a message goes in bulk, where nobody has, and copies into the arena whatever of
+// that the transport lends from there and does not lie there published. What finds no room is
+// pushed: nobody waits for others to let go of theirs. std::bad_alloc.
 void stage(Link& link, std::span<OutSegment> segments);
 
 }  // namespace tw

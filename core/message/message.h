@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <typeinfo>
 #include <vector>
@@ -25,6 +26,8 @@ struct OutSegment {
   size_t size = 0;
   Ref<Block> block;
   Hold hold;
+  // Whether it goes in bulk: decided once for its message, see decide(). Empty: nobody has.
+  std::optional<bool> bulk;
 };
 
 // A segment received: readable for as long as the hold is held.

@@ -26,7 +26,10 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
                                      std::span<OutSegment> segments, Event* event, Hold owner) {
   const auto count = static_cast<uint32_t>(segments.size());
   steps_.clear();
-  plan(count, [&](uint32_t i) { return segments[i].size; }, profile_, steps_);
+  decide(segments, profile_.eager_bytes, profile_.coalesce_bytes);
+  plan(
+      count, [&](uint32_t i) { return segments[i].size; },
+      [&](uint32_t i) { return *segments[i].bulk; }, profile_.coalesce_bytes, steps_);
 
   infos_.assign(count, SegmentInfo{});
   for (uint32_t i = 0; i < count; ++i) infos_[i].length = segments[i].size;

@@ -61,7 +61,8 @@ class Sender {
                   Trace* trace = nullptr);
   ~Sender();
 
-  // Queues a message. `owner` and `event` are needed when a segment is the caller's memory; the
+  // Queues a message, and decides by the profile what nobody has decided before. `owner` and
+  // `event` are needed when a segment is the caller's memory; the
   // result is then not null unless all of it has been copied already.
   //
   // INVALID_ARGUMENT, RESOURCE_EXHAUSTED: the message exceeds what the wire allows; nothing was

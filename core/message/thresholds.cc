@@ -37,6 +37,8 @@ const char* name_of(Source source) {
       return "default";
     case Source::kTable:
       return "table";
+    case Source::kOnline:
+      return "online";
     case Source::kEnvironment:
       return "environment";
     case Source::kArgument:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes at which messages change their protocol, and who has said them for a link. They stay as
-// they are while it lives: what waits to be sent was laid out by them.
+// they are while it lives, but for what is copied along: calls may find a better value for that
+// (message/threshold_trial.h).
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ const setting::Size& sizes_of(Threshold threshold);
 std::optional<Threshold> threshold_named(std::string_view name);
 
 // Whose word counts, the last one most.
-enum class Source : uint8_t { kDefault, kTable, kEnvironment, kArgument };
+enum class Source : uint8_t { kDefault, kTable, kOnline, kEnvironment, kArgument };
 const char* name_of(Source source);
 
 // What one of them says; empty: it leaves the threshold to the others.

@@ -34,6 +34,12 @@ std::string_view host_of(std::string_view address) {
 
 }  // namespace
 
+std::string_view host_of_rule(bool same_host, std::string_view address) {
+  if (same_host) return kSameHost;
+  const std::string_view host = host_of(address);
+  return host.empty() ? kOtherHosts : host;
+}
+
 Result<LinkTable> LinkTable::parse(std::string_view text) {
   LinkTable table;
   Status status = rules::each(text, kForm, [&](std::span<const std::string_view> words) -> Status {
@@ -73,14 +79,14 @@ Result<LinkTable> LinkTable::read(const Settings& settings) {
 
 Wanted LinkTable::of(std::string_view transport, bool same_host, std::string_view address) const {
   Wanted wanted;
-  const std::string_view host = host_of(address);
+  const std::string_view host = host_of_rule(same_host, address);
   const auto take = [&](std::string_view peer) {
     for (const Rule& rule : rules_)
       if (rule.transport == transport && rule.peer == peer)
         wanted[static_cast<size_t>(rule.threshold)] = rule.bytes;
   };
-  take(same_host ? kSameHost : kOtherHosts);
-  if (!same_host && !host.empty()) take(host);
+  if (!same_host) take(kOtherHosts);
+  if (host != kOtherHosts) take(host);
   return wanted;
 }
 

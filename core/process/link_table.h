@@ -21,6 +21,10 @@
 
 namespace tw {
 
+// What a rule for a peer alone calls it, whose address is as gRPC writes it: same_host, or the
+// address of its host; other_hosts where that says none. Good as long as the address.
+std::string_view host_of_rule(bool same_host, std::string_view address);
+
 class LinkTable {
  public:
   // INVALID_ARGUMENT: the text says which line is wrong, and why.

@@ -21,6 +21,7 @@
 #include "memory/receive_memory.h"
 #include "memory/shared_memory.h"
 #include "process/link_table.h"
+#include "process/online_thresholds.h"
 #include "process/trace_file.h"
 #include "transport/kind.h"
 #include "wire/hello.h"
@@ -42,6 +43,8 @@ class Runtime {
   const LinkTable& link_table() const { return link_table_; }
   // Why it cannot be.
   const Status& link_table_status() const { return link_table_status_; }
+  // What links find for themselves, where they are to.
+  OnlineThresholds& online_thresholds() { return online_thresholds_; }
   const wire::InstanceId& instance() const { return instance_; }
   wire::Hello hello() const;
   Arena& arena() { return *arena_; }
@@ -103,6 +106,7 @@ class Runtime {
   Settings settings_;
   LinkTable link_table_;
   Status link_table_status_;
+  OnlineThresholds online_thresholds_;
   wire::InstanceId instance_{};
   std::optional<TraceFile> trace_file_;
   Ref<Arena> arena_;

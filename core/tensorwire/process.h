@@ -56,7 +56,7 @@ enum { TW_COALESCE_BYTES = 0, TW_EAGER_BYTES = 1, TW_CHUNK_BYTES = 2, TW_THRESHO
 typedef struct tw_threshold {
   const char* name;  // as the setting's: static
   uint64_t bytes;
-  const char* source;  // static: default, table, environment or argument
+  const char* source;  // static: default, table, online, environment or argument
 } tw_threshold;
 // What one may be, in bytes. 0: there is none of this number.
 int tw_threshold_range(int threshold, uint64_t* lowest, uint64_t* highest);

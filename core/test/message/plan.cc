@@ -15,7 +15,12 @@ using test::Random;
 
 std::vector<Step> planned(const std::vector<size_t>& sizes, const Profile& profile) {
   std::vector<Step> steps;
-  plan(static_cast<uint32_t>(sizes.size()), [&](uint32_t i) { return sizes[i]; }, profile, steps);
+  plan(
+      static_cast<uint32_t>(sizes.size()), [&](uint32_t i) { return sizes[i]; },
+      [&](uint32_t i) {
+        return goes_in_bulk(sizes[i], profile.eager_bytes, profile.coalesce_bytes);
+      },
+      profile.coalesce_bytes, steps);
   return steps;
 }
 
@@ -99,10 +104,25 @@ TEST_CASE("plan: agrees with the model for random segments and thresholds") {
 
 TEST_CASE("plan: is appended to what is there") {
   std::vector<Step> steps{{7, 1, true}};
-  plan(2, [](uint32_t) { return size_t{1}; }, kProfile, steps);
+  plan(
+      2, [](uint32_t) { return size_t{1}; }, [](uint32_t) { return false; },
+      kProfile.coalesce_bytes, steps);
   REQUIRE(steps.size() == 2);
   CHECK(steps[0].first == 7);
   CHECK(steps[1].count == 2);
+}
+
+TEST_CASE("plan: what is decided stays, whatever the thresholds are later") {
+  std::vector<OutSegment> segments(3);
+  segments[0].size = 100;
+  segments[1].size = 1000;
+  segments[2].size = 1000;
+  segments[2].bulk = false;
+  decide(segments, 500, 50);
+  decide(segments, 5000, 50);
+  CHECK(segments[0].bulk == false);
+  CHECK(segments[1].bulk == true);
+  CHECK(segments[2].bulk == false);
 }
 
 }  // namespace
