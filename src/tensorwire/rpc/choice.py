@@ -31,7 +31,8 @@ class Path:
     how many tensors, and the setting that mends it. Empty: nothing."""
     thresholds: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Of what this process sends on the link: bytes, and who says so (``default``, ``table``,
-    ``online``, ``environment`` or ``argument``), by their names. Empty where gRPC carries the calls."""
+    ``online``, ``environment`` or ``argument``), by their names. Empty where gRPC carries the
+    calls."""
 
     def with_statistics(self, link: Mapping[str, Any]) -> Path:
         """The same with what the statistics of its link tell."""
