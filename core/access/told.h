@@ -10,8 +10,8 @@
 #include "base/ref.h"
 #include "base/status.h"
 #include "engine/spin.h"
+#include "engine/waiting.h"
 #include "engine/word_waits.h"
-#include "link/waiting.h"
 
 namespace tw {
 

@@ -8,7 +8,7 @@
 
 #include "call/client.h"
 #include "call/server.h"
-#include "link/waiting.h"
+#include "engine/waiting.h"
 
 namespace tw {
 

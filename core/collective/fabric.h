@@ -17,7 +17,7 @@
 #include "base/status.h"
 #include "collective/collective_call.h"
 #include "collective/tally.h"
-#include "link/waiting.h"
+#include "engine/waiting.h"
 
 namespace tw::collective {
 

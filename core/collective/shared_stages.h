@@ -11,7 +11,7 @@
 #include "collective/stage.h"
 #include "collective/team.h"
 #include "engine/spin.h"
-#include "link/waiting.h"
+#include "engine/waiting.h"
 
 namespace tw::collective {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "link/waiting.h"
+#include "engine/waiting.h"
 
 namespace tw::collective {
 
