@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/random.h"
 #include "base/text.h"
@@ -38,25 +39,30 @@ Result<Admissions::Ticket> Admissions::mint(int connections, Nanos ttl, Nanos at
     evict();
     ticket.evicted = true;
   }
+  enter(ticket.session, ticket.secret, connections, at + ttl, source, {client, {}, {}});
+  return ticket;
+}
+
+void Admissions::expect(const wire::SessionId& session, const Secret& secret, const Guest& guest) {
+  const MutexLock lock(mutex_);
+  enter(session, secret, std::numeric_limits<int>::max(), kForever, {}, guest);
+}
+
+// Mutex held.
+void Admissions::enter(const wire::SessionId& session, const Secret& secret, int connections,
+                       Nanos deadline, std::string_view source, const Guest& guest) {
   // All that takes memory comes before the first change.
   Sources source_of;
   source_of.try_emplace(std::string(source));
-  std::list<wire::SessionId> place{ticket.session};
-  std::set<std::pair<Nanos, wire::SessionId>> end{{at + ttl, ticket.session}};
-  const auto [entry, fresh] = entries_.try_emplace(ticket.session, Entry{ticket.secret,
-                                                                         {client, {}, {}},
-                                                                         at + ttl,
-                                                                         connections,
-                                                                         connections,
-                                                                         0,
-                                                                         {},
-                                                                         place.begin()});
+  std::list<wire::SessionId> place{session};
+  std::set<std::pair<Nanos, wire::SessionId>> end{{deadline, session}};
+  const auto [entry, fresh] = entries_.try_emplace(
+      session, Entry{secret, guest, deadline, connections, connections, 0, {}, place.begin()});
   sources_.merge(source_of);
   const auto of = sources_.find(source);
   of->second.splice(of->second.end(), place);
   ends_.merge(end);
   entry->second.source = of;
-  return ticket;
 }
 
 // Mutex held.

@@ -47,6 +47,9 @@ class Admissions {
   // client: its Hello. INVALID_ARGUMENT (out of range), UNAVAILABLE (no randomness).
   Result<Ticket> mint(int connections, Nanos ttl, Nanos at = now(), std::string_view source = {},
                       const wire::Hello& client = {});
+  // Admits all connections, whenever they come, of a session that both ends have made up by
+  // themselves.
+  void expect(const wire::SessionId& session, const Secret& secret, const Guest& guest);
   // What else is known of whom a session is for.
   void introduce(const wire::SessionId& session, std::string caller, std::string agent);
   // The secret of a session that can still admit a connection; nothing is used up, so that whoever
@@ -81,6 +84,8 @@ class Admissions {
   };
   using Entries = std::unordered_map<wire::SessionId, Entry, Hash>;
 
+  void enter(const wire::SessionId& session, const Secret& secret, int connections, Nanos deadline,
+             std::string_view source, const Guest& guest) TW_REQUIRES(mutex_);
   Result<Entry*> find_live(const wire::SessionId& session, Nanos at) TW_REQUIRES(mutex_);
   void forget(Entries::iterator entry) TW_REQUIRES(mutex_);
   void expire_locked(Nanos at) TW_REQUIRES(mutex_);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -20,24 +21,30 @@ Status late(const std::string& address) {
   return {Code::kDeadlineExceeded, "no answer in time from " + address};
 }
 
+// Who may be interrupted looks so often whether it is.
+constexpr Nanos kSlice = 50 * kMillisecond;
+
 // Waits until the socket is ready for `events`.
-Status await(int socket, short events, Nanos deadline, const std::string& address) {
+Status await(int socket, short events, const Wait& wait, const std::string& address) {
   for (;;) {
     pollfd fd{socket, events, 0};
-    const timespec limit = until(deadline);
-    const int n = ppoll(&fd, 1, deadline == kForever ? nullptr : &limit, nullptr);
+    const Nanos slice = wait.interrupted ? std::min(wait.deadline, now() + kSlice) : wait.deadline;
+    const timespec limit = until(slice);
+    const int n = ppoll(&fd, 1, slice == kForever ? nullptr : &limit, nullptr);
     if (n > 0) return {};
-    if (n == 0) return late(address);
-    if (errno != EINTR) return errno_status(Code::kInternal, "ppoll", errno);
+    if (n < 0 && errno != EINTR) return errno_status(Code::kInternal, "ppoll", errno);
+    if (wait.interrupted && wait.interrupted(wait.context) != 0)
+      return {Code::kCancelled, "the wait was interrupted"};
+    if (n == 0 && slice == wait.deadline) return late(address);
   }
 }
 
-Status finish_connect(int socket, const sockaddr* to, socklen_t size, Nanos deadline,
+Status finish_connect(int socket, const sockaddr* to, socklen_t size, const Wait& wait,
                       const std::string& address) {
   if (::connect(socket, to, size) == 0) return {};
   if (errno != EINPROGRESS && errno != EAGAIN)
     return errno_status(Code::kUnavailable, "cannot connect to " + address, errno);
-  if (Status status = await(socket, POLLOUT, deadline, address); !status.ok()) return status;
+  if (Status status = await(socket, POLLOUT, wait, address); !status.ok()) return status;
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -99,7 +106,7 @@ Result<Fd> connect_local(const std::string& path, const std::string& runtime_dir
   return found ? std::move(found) : std::move(told);
 }
 
-Result<Fd> connect_tcp(const std::string& where, Nanos deadline, const std::string& address) {
+Result<Fd> connect_tcp(const std::string& where, const Wait& wait, const std::string& address) {
   const size_t colon = where.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == where.size())
     return Status{Code::kInvalidArgument, "not a host and port: " + where};
@@ -120,13 +127,13 @@ Result<Fd> connect_tcp(const std::string& where, Nanos deadline, const std::stri
       last = errno_status(Code::kResourceExhausted, "cannot create a socket", errno);
       continue;
     }
-    last = finish_connect(fd.get(), at->ai_addr, at->ai_addrlen, deadline, address);
+    last = finish_connect(fd.get(), at->ai_addr, at->ai_addrlen, wait, address);
     if (last.ok()) return fd;
   }
   return last;
 }
 
-Status shake_hands(int socket, ClientHandshake& handshake, Nanos deadline,
+Status shake_hands(int socket, ClientHandshake& handshake, const Wait& wait,
                    const std::string& address) {
   while (!handshake.finished()) {
     if (const auto out = handshake.outgoing(); !out.empty()) {
@@ -140,7 +147,7 @@ Status shake_hands(int socket, ClientHandshake& handshake, Nanos deadline,
         handshake.closed();
         break;
       }
-      if (Status status = await(socket, POLLOUT, deadline, address); !status.ok()) return status;
+      if (Status status = await(socket, POLLOUT, wait, address); !status.ok()) return status;
       continue;
     }
     const auto in = handshake.space();
@@ -154,12 +161,12 @@ Status shake_hands(int socket, ClientHandshake& handshake, Nanos deadline,
       handshake.closed();
       break;
     }
-    if (Status status = await(socket, POLLIN, deadline, address); !status.ok()) return status;
+    if (Status status = await(socket, POLLIN, wait, address); !status.ok()) return status;
   }
   return handshake.failure();
 }
 
-Result<Setup::Made> set_up(Setup& setup, Fd socket, Nanos deadline, const std::string& address) {
+Result<Setup::Made> set_up(Setup& setup, Fd socket, const Wait& wait, const std::string& address) {
   for (;;) {
     const auto next = setup.go_on(socket.get());
     if (!next) {
@@ -175,10 +182,10 @@ Result<Setup::Made> set_up(Setup& setup, Fd socket, Nanos deadline, const std::s
         setup.run_blocking();
         break;
       case Setup::Next::kRead:
-        waited = await(socket.get(), POLLIN, deadline, address);
+        waited = await(socket.get(), POLLIN, wait, address);
         break;
       case Setup::Next::kWrite:
-        waited = await(socket.get(), POLLOUT, deadline, address);
+        waited = await(socket.get(), POLLOUT, wait, address);
         break;
     }
     if (!waited.ok()) return waited;
@@ -187,7 +194,7 @@ Result<Setup::Made> set_up(Setup& setup, Fd socket, Nanos deadline, const std::s
 
 }  // namespace
 
-Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos deadline) {
+Result<Connected> connect(Runtime& runtime, const Invitation& invitation, const Wait& wait) {
   const std::string& address = invitation.address;
   const wire::Hello ours = runtime.hello();
   auto version = wire::common_version(ours, invitation.hello);
@@ -201,9 +208,9 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
   if (Status why = kind->why_not(); !why.ok()) return why;
   const bool local = kind->socket() == Kind::Socket::kUnix;
   const std::string where = address.substr(colon + 1);
-  auto socket =
-      local ? connect_local(where, runtime.settings().runtime_dir, deadline, address, kind->name())
-            : connect_tcp(where, deadline, address);
+  auto socket = local ? connect_local(where, runtime.settings().runtime_dir, wait.deadline, address,
+                                      kind->name())
+                      : connect_tcp(where, wait, address);
   if (!socket) return socket.status();
 
   Connected connected;
@@ -218,7 +225,7 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
   connected.peer.features = invitation.hello.features;
   ClientHandshake handshake(*version, kind->code(), invitation.session, invitation.instance,
                             invitation.secret);
-  if (Status status = shake_hands(socket->get(), handshake, deadline, address); !status.ok())
+  if (Status status = shake_hands(socket->get(), handshake, wait, address); !status.ok())
     return status;
 
   if (!local && wire::same_pids(ours, invitation.hello) && invitation.hello.pid != 0) {
@@ -230,7 +237,7 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos 
   connected.peer.same_host = local || wire::same_host(ours, invitation.hello);
   auto setup = kind->offer({wire::same_host(ours, invitation.hello)});
   if (!setup) return setup.status();
-  auto made = set_up(**setup, std::move(*socket), deadline, address);
+  auto made = set_up(**setup, std::move(*socket), wait, address);
   if (!made) return made.status();
   connected.transport = std::move(made->transport);
   if (made->process) connected.peer.pidfd = std::move(made->process);

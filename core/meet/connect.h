@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/waiting.h"
 #include "meet/handshake.h"
 #include "meet/peer.h"
 #include "process/runtime.h"
@@ -28,6 +29,10 @@ struct Invitation {
 
 // Blocks until the deadline at most. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED,
 // PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT (the address), RESOURCE_EXHAUSTED.
-Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos deadline);
+// CANCELLED: interrupted.
+Result<Connected> connect(Runtime& runtime, const Invitation& invitation, const Wait& wait);
+inline Result<Connected> connect(Runtime& runtime, const Invitation& invitation, Nanos deadline) {
+  return connect(runtime, invitation, Wait{deadline, nullptr, nullptr});
+}
 
 }  // namespace tw::meet

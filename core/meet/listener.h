@@ -35,6 +35,11 @@ class Listener final : public Watcher {
   // asked, as far as can be told.
   Result<Admissions::Ticket> admit(const wire::Hello& client, int connections, Nanos ttl,
                                    std::string_view source = {});
+  // See Admissions::expect().
+  void expect(const wire::SessionId& session, const Secret& secret,
+              const Admissions::Guest& guest) {
+    admissions_.expect(session, secret, guest);
+  }
   // What is known of the session's client: see Peer.
   void introduce(const wire::SessionId& session, std::string caller, std::string agent);
   // Strangers that may be at each listening socket at a time: an eighth of the descriptors that

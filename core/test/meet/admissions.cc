@@ -55,6 +55,24 @@ TEST_CASE("whoever has proved itself is who asked for the session") {
   CHECK(client->hello.pid == 4711);
 }
 
+TEST_CASE("a session that both ends have made up admits connections whenever they come") {
+  Admissions table;
+  wire::SessionId session{};
+  session[0] = 7;
+  auto secret = Secret::random();
+  REQUIRE(secret.ok());
+  table.expect(session, *secret, {{}, {}, "6"});
+  for (const Nanos later : {kStart, kStart + 1000 * Admissions::kMaxTtl}) {
+    const auto found = table.find(session, later);
+    REQUIRE(found.ok());
+    CHECK(same(*found, *secret));
+    const auto client = table.admit(session, later);
+    REQUIRE(client.ok());
+    CHECK(client->agent == "6");
+    table.settle(session);
+  }
+}
+
 TEST_CASE("a session ends when its time is over") {
   Admissions table;
   const auto ticket = table.mint(5, kTtl, kStart);
