@@ -16,6 +16,7 @@
 #include "collective/by_parts.h"
 #include "collective/hierarchical_fabric.h"
 #include "collective/reduction.h"
+#include "collective/share.h"
 #include "collective/wire.h"
 #include "link/link.h"
 #include "process/all_settings.h"
@@ -30,12 +31,6 @@ Result<Algorithm> forced_algorithm(Runtime& runtime) {
   for (size_t i = 0; i < wire::kAllReduceNames.size(); ++i)
     if (*said == wire::kAllReduceNames[i]) return static_cast<Algorithm>(i + 1);
   return Algorithm::kNone;
-}
-
-// Its bytes, where it is one segment; else none.
-std::span<const std::byte> whole_of(const InMessage& message) {
-  if (message.segments.size() != 1) return {};
-  return {message.segments[0].data, message.segments[0].size};
 }
 
 struct Table {
@@ -78,20 +73,21 @@ std::vector<std::vector<int>> hosts_of(const std::vector<std::vector<bool>>& map
   return hosts;
 }
 
-// Whether all links between hosts are of one kind: links of two kinds have no way in common that is
-// known to be fast. The same for all who know what `kinds` each rank has.
-bool alike(const std::vector<std::vector<int>>& hosts,
-           const std::vector<std::vector<uint16_t>>& kinds) {
+// The kind of all links between hosts; nothing: there are several, and no way is known to be fast
+// on all of them. The same for all who know what `kinds` each rank has.
+std::optional<uint16_t> kind_between(const std::vector<std::vector<int>>& hosts,
+                                     const std::vector<std::vector<uint16_t>>& kinds) {
   std::optional<uint16_t> first;
   for (const auto& here : hosts)
     for (const auto& there : hosts)
       for (const int i : here)
         for (const int j : there) {
           const uint16_t kind = kinds[static_cast<size_t>(i)][static_cast<size_t>(j)];
-          if (&here != &there && first.value_or(kind) != kind) return false;
-          if (&here != &there) first = kind;
+          if (&here == &there || kind == Neighbours::kNoLink) continue;
+          if (first.value_or(kind) != kind) return std::nullopt;
+          first = kind;
         }
-  return true;
+  return first;
 }
 
 }  // namespace
@@ -121,9 +117,10 @@ Group::~Group() {
 void Group::tell_trace() const {
   auto runtime = Runtime::get();
   if (inherited() || !runtime || !(*runtime)->trace_file().wanted()) return;
-  std::string line = text({"{\"pid\":", getpid(), ",\"group\":{\"rank\":", rank(),
-                           ",\"size\":", size(), ",\"fabric\":", quoted_json(fabric_name_),
-                           ",\"tuned\":", tuned_ ? "true" : "false", "},\"operations\":["});
+  std::string line =
+      text({"{\"pid\":", getpid(), ",\"group\":{\"rank\":", rank(), ",\"size\":", size(),
+            ",\"links\":", members_->links(), ",\"fabric\":", quoted_json(fabric_name_),
+            ",\"tuned\":", tuned_ ? "true" : "false", "},\"operations\":["});
   const char* comma = "";
   tally_.each([&](CollectiveKind kind, Way way, uint64_t operations, uint64_t bytes) {
     line += text({comma, "[", quoted_json(name_of(kind)), ",", quoted_json(name_of(way)), ",",
@@ -149,14 +146,14 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   if (!host_id) return host_id.status();
   if (!seat.host_id.empty()) host_id = seat.host_id;
   auto own = OwnStage::make(runtime.arena(), seat.reads_memory);
-  const auto others = [&](auto&& each) -> Status {
+  const auto linked = [&](auto&& each) -> Status {
     for (int i = 0; i < size(); ++i)
-      if (i != rank())
+      if (members_->linked(i))
         if (Status status = each(i); !status.ok()) return status;
     return {};
   };
   const auto ranks = static_cast<size_t>(size()), self = static_cast<size_t>(rank());
-  Status status = others([&](int i) {
+  Status status = linked([&](int i) {
     OutSegment segments[2];
     segments[0].data = reinterpret_cast<const std::byte*>(host_id->data());
     segments[0].size = host_id->size();
@@ -170,7 +167,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   std::vector<std::optional<PeerMemory>> memories(ranks);
   std::vector<std::vector<bool>> maps(ranks, std::vector<bool>(ranks)), reads = maps,
                                                                         maps_arrays = maps;
-  status = others([&](int i) {
+  status = linked([&](int i) {
     auto message = next_message(*members_, i, kStageTag, wait);
     if (!message) return message.status();
     auto mapped = PeerStage::map(std::move(*message), *host_id);
@@ -196,24 +193,17 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
         (maps[self][i] ? Neighbours::kMaps : 0) | (reads[self][i] ? Neighbours::kReads : 0) |
         (maps_arrays[self][i] ? Neighbours::kMapsArrays : 0)));
   for (int i = 0; i < size(); ++i)
-    mine.kinds.push_back(i == rank() ? uint16_t{0}
-                                     : runtime.kind(members_->link(i).transport())->code());
+    mine.kinds.push_back(members_->linked(i) ? runtime.kind(members_->link(i).transport())->code()
+                                             : Neighbours::kNoLink);
   std::vector<std::vector<uint16_t>> kinds(ranks);
   kinds[self] = mine.kinds;
-  const std::vector<std::byte> said = encode_neighbours(mine);
-  status = others([&](int i) {
-    OutSegment segment;
-    segment.data = said.data();
-    segment.size = said.size();
-    return send_message(*members_, i, kNeighboursTag, {&segment, 1}, wait);
-  });
-  if (!status.ok()) return status;
+  const auto said = share(*members_, kNeighboursTag, encode_neighbours(mine), wait);
+  if (!said) return said.status();
   why_not_tuned_ = table->why_not;
   tuned_ = mine.tuning != 0;
-  status = others([&](int i) -> Status {
-    auto message = next_message(*members_, i, kNeighboursTag, wait);
-    if (!message) return message.status();
-    const auto theirs = decode_neighbours(whole_of(*message), ranks);
+  for (int i = 0; i < size(); ++i) {
+    if (i == rank()) continue;
+    const auto theirs = decode_neighbours((*said)[static_cast<size_t>(i)], ranks);
     if (!theirs)
       return {theirs.status().code(), text({members_->name(i), ": ", theirs.status().details()})};
     if (theirs->forced != mine.forced)
@@ -233,13 +223,11 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
       maps_arrays[static_cast<size_t>(i)][j] = (theirs->ranks[j] & Neighbours::kMapsArrays) != 0;
     }
     kinds[static_cast<size_t>(i)] = theirs->kinds;
-    return {};
-  });
-  if (!status.ok()) return status;
+  }
   if (!tuned_) table->tuning = {};
   const auto hosts = hosts_of(maps);
-  const bool one_kind = alike(hosts, kinds);
-  if (tuned_ && !one_kind) {
+  const auto kind = kind_between(hosts, kinds);
+  if (tuned_ && !kind && hosts.size() > 1) {
     // Rules for what ranks of a host do hold.
     tuned_ = hosts.size() < ranks;
     why_not_tuned_ =
@@ -258,8 +246,11 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   };
   if (!all(reads)) memories.clear();
   Arena* const arena = all(maps_arrays) ? &runtime.arena() : nullptr;
+  std::string_view between;  // what messages between hosts go by
+  for (const auto& each : runtime.kinds())
+    if (kind == each->code()) between = each->name();
   auto made = make_fabric(hosts, std::move(own), std::move(stages), std::move(memories), arena,
-                          *forced, table->tuning, one_kind, runtime.settings().spin);
+                          *forced, table->tuning, between, runtime.settings().spin);
   fabric_name_ = made->name();
   one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
@@ -273,13 +264,10 @@ std::unique_ptr<Fabric> Group::make_fabric(const std::vector<std::vector<int>>& 
                                            std::vector<std::optional<PeerStage>> stages,
                                            std::vector<std::optional<PeerMemory>> memories,
                                            Arena* arena, Algorithm forced, const Tuning& tuning,
-                                           bool one_kind, Nanos spin) {
+                                           std::string_view between, Nanos spin) {
   const auto home = *std::ranges::find_if(hosts, [&](const std::vector<int>& ranks) {
     return std::ranges::find(ranks, rank()) != ranks.end();
   });
-  std::string_view between;  // what messages between hosts go by
-  for (int i = 0; i < size() && one_kind; ++i)
-    if (std::ranges::find(home, i) == home.end()) between = members_->link(i).transport();
   if (hosts.size() == stages.size())
     return std::make_unique<MessageFabric>(Team(*members_), forced, tuning.of(between, size()));
   std::unique_ptr<SharedFabric> local;

@@ -73,13 +73,13 @@ class Group final : public RefCounted {
       : members_(std::move(members)), mailbox_(*members_) {}
   Status choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait);
   // `hosts`: the ranks of each. `memories`: empty, or of all that share this host. `arena`: as
-  // SharedFabric has it. `one_kind`: all links between hosts are of one.
+  // SharedFabric has it. `between`: the transport between hosts; empty: there are several, or none.
   std::unique_ptr<Fabric> make_fabric(const std::vector<std::vector<int>>& hosts,
                                       Result<OwnStage> own,
                                       std::vector<std::optional<PeerStage>> stages,
                                       std::vector<std::optional<PeerMemory>> memories, Arena* arena,
-                                      Algorithm forced, const Tuning& tuning, bool one_kind,
-                                      Nanos spin);
+                                      Algorithm forced, const Tuning& tuning,
+                                      std::string_view between, Nanos spin);
   Status usable();
   void tell_trace() const;
   void count(CollectiveKind kind, Way way, uint64_t bytes);

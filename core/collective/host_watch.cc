@@ -15,17 +15,17 @@ std::string host_of(const Link& link) {
 
 }  // namespace
 
-HostWatch::HostWatch(const std::vector<Link*>& links, Nanos limit)
-    : every_(limit / Silence::kLooks), next_(kForever) {
-  if (limit == 0) return;
-  for (Link* link : links) {
-    if (!link->host_answer()) continue;
-    const std::string address = host_of(*link);
-    auto host = std::ranges::find(hosts_, address, &Host::address);
-    if (host == hosts_.end()) host = hosts_.insert(host, Host{address, {}, Silence(limit)});
-    host->links.push_back(link);
-    next_.store(0, std::memory_order_relaxed);
-  }
+HostWatch::HostWatch(Nanos limit)
+    : limit_(limit), every_(limit / Silence::kLooks), next_(kForever) {}
+
+void HostWatch::add(Link& link) {
+  if (limit_ == 0 || !link.host_answer()) return;
+  const std::string address = host_of(link);
+  const MutexLock lock(mutex_);
+  auto host = std::ranges::find(hosts_, address, &Host::address);
+  if (host == hosts_.end()) host = hosts_.insert(host, Host{address, {}, Silence(limit_)});
+  host->links.push_back(&link);
+  next_.store(0, std::memory_order_relaxed);
 }
 
 void HostWatch::look() {

@@ -17,9 +17,11 @@ namespace tw::collective {
 // Thread-safe.
 class HostWatch {
  public:
-  // The links outlive it. Those whose transport tells nothing of a host are not looked at.
   // `limit`: how long a host may answer nothing; 0: for ever.
-  HostWatch(const std::vector<Link*>& links, Nanos limit);
+  explicit HostWatch(Nanos limit);
+
+  // A link, which outlives it. One whose transport tells nothing of a host is not looked at.
+  void add(Link& link);
 
   // By whoever waits, again and again: asks the hosts that are quiet, and loses all links to one
   // that is silent. Between hosts it costs a system call for each link, and else none.
@@ -32,7 +34,7 @@ class HostWatch {
     Silence silence;
   };
 
-  const Nanos every_;
+  const Nanos limit_, every_;
   std::atomic<Nanos> next_{0};
   Mutex mutex_;  // guards what follows; no other lock is taken inside
   std::vector<Host> hosts_ TW_GUARDED_BY(mutex_);

@@ -4,24 +4,20 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
 #include "base/random.h"
 #include "base/text.h"
-#include "call/call.h"
+#include "collective/share.h"
 #include "collective/wire.h"
-#include "meet/connect.h"
-#include "meet/listener.h"
 #include "process/all_settings.h"
-#include "route/attempt.h"
 #include "route/choice.h"
 
 namespace tw::collective {
 namespace {
-
-constexpr const char* kHost = "TENSORWIRE_GROUP_HOST";
-constexpr const char* kLoopback = "127.0.0.1";
 
 std::string presence_of(int rank) { return text({"tensorwire/rank/", rank}); }
 std::string invitation_of(int host, int guest) {
@@ -34,119 +30,52 @@ uint64_t most_descriptors() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : UINT64_MAX;
 }
 
-std::string address_at(const std::string& host, int port) {
-  const bool bare = host.find(':') == std::string::npos;
-  return bare ? text({host, ":", port}) : text({"[", host, "]:", port});
+// Whether ranks may share memory, by what they say of themselves. The same for both.
+bool may_share_memory(Runtime& runtime, const Address& a, const Address& b) {
+  if (!wire::same_host(a.hello, b.hello) || !wire::same_user(a.hello, b.hello)) return false;
+  const auto local = [&](const Address& address, std::string_view name) {
+    return std::ranges::any_of(address.places, [&](const std::string& place) {
+      return place.starts_with(name) && place.substr(name.size()).starts_with(':');
+    });
+  };
+  return std::ranges::any_of(runtime.kinds(), [&](const std::unique_ptr<Kind>& kind) {
+    return kind->socket() == Kind::Socket::kUnix && local(a, kind->name()) &&
+           local(b, kind->name());
+  });
 }
 
-// The links that ranks above this one have made, as they come. Thread-safe.
-class Arrivals final : public RefCounted {
- public:
-  Arrivals(Runtime& runtime, int size) : runtime_(runtime), ports_(static_cast<size_t>(size)) {}
+std::vector<std::byte> encode_address(const Address& address) {
+  wire::Welcome welcome;  // for nobody: without a secret
+  welcome.hello = address.hello;
+  welcome.instance = address.instance;
+  welcome.addresses.assign(address.places.begin(), address.places.end());
+  std::vector<std::byte> bytes(wire::welcome_size(welcome));
+  wire::encode_welcome(bytes.data(), welcome);
+  return bytes;
+}
 
-  // By the listener; the caller's agent is its rank, as the invitation said.
-  void arrived(meet::Connected connected) {
-    const auto rank = static_cast<size_t>(std::stoul(connected.peer.agent));
-    auto port =
-        CallPort::create(runtime_, std::move(connected.transport), std::move(connected.peer),
-                         runtime_.settings().max_message_bytes, Link::Role::kServer);
-    if (!port) return;  // it is lost, which its other end sees
-    {
-      const MutexLock lock(mutex_);
-      ports_[rank] = std::move(*port);
-    }
-    came_.notify();
-  }
-
-  // Until one that was not there before has come.
-  Ended wait(uint32_t seen, const Wait& wait) {
-    return wait_through(wait, [&](Nanos until) {
-      for (;;) {
-        if (came_.sequence() != seen) return Waited::kDone;
-        const FutexWait woken = came_.wait(seen, until);
-        if (woken == FutexWait::kTimeout) return Waited::kTimeout;
-        if (woken == FutexWait::kSignal) return Waited::kSignal;
-      }
-    });
-  }
-  uint32_t sequence() const { return came_.sequence(); }
-  // Null: it has not come since this was asked last.
-  Ref<CallPort> take(size_t rank) {
-    const MutexLock lock(mutex_);
-    return std::move(ports_[rank]);
-  }
-
- private:
-  Runtime& runtime_;
-  Event came_;
-  Mutex mutex_;  // guards what follows
-  std::vector<Ref<CallPort>> ports_ TW_GUARDED_BY(mutex_);
-};
-
-// A listener that stops listening.
-class Reception {
- public:
-  Reception(Runtime& runtime, Poller& poller, Ref<Arrivals> arrivals)
-      : listener_(make_ref<meet::Listener>(
-            runtime, poller, [arrivals = std::move(arrivals)](meet::Connected connected) {
-              arrivals->arrived(std::move(connected));
-            })) {}
-  Reception(const Reception&) = delete;
-  Reception& operator=(const Reception&) = delete;
-  ~Reception() { listener_->close(); }
-
-  // Opens what links of this process's kinds come by; their addresses, best first.
-  Result<std::vector<std::string>> open(Runtime& runtime, const route::Policy& policy,
-                                        const std::string& host) {
-    std::vector<std::string> addresses;
-    std::string path;
-    int port = 0;
-    for (const auto& kind : runtime.kinds()) {
-      if (!kind->chosen() || !policy.permits(kind->name()) || !kind->why_not().ok()) continue;
-      if (kind->socket() == Kind::Socket::kUnix) {
-        if (path.empty()) {
-          auto opened = listener_->listen_local();
-          if (!opened) return opened.status();
-          path = std::move(*opened);
-        }
-        addresses.push_back(text({kind->name(), ":", path}));
-      } else {
-        if (port == 0) {
-          auto opened = listener_->listen_tcp(host, 0);
-          if (!opened) return opened.status();
-          port = *opened;
-        }
-        addresses.push_back(text({kind->name(), ":", address_at(host, port)}));
-      }
-    }
-    if (addresses.empty())
-      return Status{Code::kFailedPrecondition, "no transport is left to reach other ranks by"};
-    return addresses;
-  }
-  meet::Listener& listener() const { return *listener_; }
-
- private:
-  const Ref<meet::Listener> listener_;
-};
+Address address_of(const wire::Welcome& welcome) {
+  return {welcome.hello, welcome.instance, {welcome.addresses.begin(), welcome.addresses.end()}};
+}
 
 // One rank's way into the group.
 class GroupEntry {
  public:
-  GroupEntry(Runtime& runtime, Store& store, const Seat& seat, const Wait& wait)
+  GroupEntry(Runtime& runtime, Poller& poller, Store& store, const Seat& seat, const Wait& wait)
       : runtime_(runtime),
         store_(store),
         seat_(seat),
         wait_(wait),
-        arrivals_(make_ref<Arrivals>(runtime, seat.size)),
+        roster_(make_ref<Roster>(runtime, &poller, seat.rank, seat.size)),
+        members_(std::make_unique<Members>(roster_)),
         answered_(static_cast<size_t>(seat.size)),
-        ports_(static_cast<size_t>(seat.size)) {}
+        followed_(static_cast<size_t>(seat.size)) {}
 
   // The others are told why one gives up.
   Result<std::unique_ptr<Members>> run() {
     const Status status = meet();
-    auto members = std::make_unique<Members>(seat_.rank, std::move(ports_));
-    if (status.ok()) return members;
-    members->fail(status);
+    if (status.ok()) return std::move(members_);
+    members_->fail(status);
     const uint64_t wants = kDescriptors * static_cast<uint64_t>(seat_.size - 1);
     if (wants < most_descriptors()) return status;
     return Status{
@@ -170,62 +99,108 @@ class GroupEntry {
   static constexpr Nanos kLongest = 500 * kMillisecond;
 
   Status meet() {
-    auto poller = runtime_.background();
-    if (!poller) return poller.status();
     auto policy = route::choose(runtime_.kinds());
     if (!policy) return policy.status();
-    policy_ = std::move(*policy);
-    auto named = read_anew(runtime_.kinds(), kHost);
+    auto named = read_anew(runtime_.kinds(), kGroupHost);
     if (!named) return named.status();
     const std::string at = !seat_.host.empty() ? seat_.host : named->empty() ? kLoopback : *named;
-    Reception reception(runtime_, **poller, arrivals_);
-    auto addresses = reception.open(runtime_, policy_, at);
-    if (!addresses) return addresses.status();
+    if (Status status = roster_->open(std::move(*policy), at); !status.ok()) return status;
 
-    if (Status status = fill_random(nonce_); !status.ok()) return status;
+    for (wire::Nonce* const random : {&nonce_, &key_})
+      if (Status status = fill_random(*random); !status.ok()) return status;
     const auto presence =
         encode_presence({runtime_.hello(), nonce_, static_cast<uint32_t>(seat_.size)});
     if (Status status = store_.set(presence_of(seat_.rank), presence); !status.ok()) return status;
     for (int guest = seat_.rank + 1; guest < seat_.size; ++guest)
-      if (Status status = invite(reception.listener(), *addresses, guest); !status.ok())
-        return status;
+      if (meets(guest))
+        if (Status status = invite(guest); !status.ok()) return status;
     for (int host = 0; host < seat_.rank; ++host)
-      if (Status status = visit(host); !status.ok()) return status;
-    return receive(reception.listener(), *addresses);
+      if (meets(host))
+        if (Status status = visit(host); !status.ok()) return status;
+    if (Status status = receive(); !status.ok()) return status;
+    if (seat_.size > kAllLinks) return introduce();
+    roster_->settle();
+    return {};
+  }
+
+  bool meets(int rank) const { return meet_in_store(seat_.rank, rank, seat_.size); }
+
+  // All learn where each is; those that may share memory make links.
+  Status introduce() {
+    const Address own{runtime_.hello(), runtime_.instance(), roster_->door().places()};
+    auto all = share(*members_, kAddressesTag, encode_address(own), wait_);
+    if (!all) return all.status();
+    std::vector<Address> addresses;
+    for (const std::vector<std::byte>& bytes : *all) {
+      const auto welcome = wire::decode_welcome(bytes);
+      if (!welcome) return welcome.status();
+      addresses.push_back(address_of(*welcome));
+    }
+    std::vector<int> near;
+    for (int rank = 0; rank < seat_.size; ++rank)
+      if (rank != seat_.rank && !meets(rank) &&
+          may_share_memory(runtime_, own, addresses[static_cast<size_t>(rank)]))
+        near.push_back(rank);
+    roster_->settle(key_, std::move(addresses));
+    // From here on all are admitted by all.
+    if (auto ready = share(*members_, kAddressesTag, {}, wait_); !ready) return ready.status();
+    for (const int rank : near)
+      if (rank < seat_.rank)
+        if (auto made = members_->reach(rank, wait_); !made) return made.status();
+    Status come = wait_in_slices(*members_, wait_, [&](Nanos until) {
+      for (;;) {
+        const uint32_t seen = roster_->changed().sequence();
+        if (std::ranges::all_of(near, [&](int rank) { return members_->linked(rank); }))
+          return true;
+        if (roster_->changed().wait(seen, until) != FutexWait::kWoken) return false;
+      }
+    });
+    if (come.code() != Code::kDeadlineExceeded) return come;
+    const auto missing =
+        std::ranges::find_if(near, [&](int rank) { return !members_->linked(rank); });
+    return absent(missing == near.end() ? 0 : *missing);
   }
 
   // Waits for the ranks above.
-  Status receive(meet::Listener& listener, std::span<const std::string> addresses) {
+  Status receive() {
     for (Pause pause;;) {
-      const uint32_t seen = arrivals_->sequence();
-      take_arrivals();
-      const auto missing = std::ranges::find_if(ports_.begin() + seat_.rank + 1, ports_.end(),
-                                                [](const Ref<CallPort>& port) { return !port; });
-      if (missing == ports_.end()) return {};
+      const uint32_t seen = roster_->changed().sequence();
+      int missing = seat_.rank + 1;
+      while (missing < seat_.size && (!meets(missing) || members_->linked(missing))) ++missing;
+      if (missing == seat_.size) return {};
       if (Status status = all_there(); !status.ok()) return status;
-      const Ended ended = arrivals_->wait(seen, until(pause.next()));
+      const Ended ended = await_change(seen, pause.next());
       if (ended == Ended::kInterrupted) return interrupted();
       if (ended == Ended::kDone) continue;
-      if (now() >= wait_.deadline) return absent(static_cast<int>(missing - ports_.begin()));
+      if (now() >= wait_.deadline) return absent(missing);
       if (Status status = still_this_rank(); !status.ok()) return status;
-      for (int guest = seat_.rank + 1; guest < seat_.size; ++guest) {
-        if (ports_[static_cast<size_t>(guest)]) continue;
-        if (Status status = invite(listener, addresses, guest); !status.ok()) return status;
+      for (int guest = missing; guest < seat_.size; ++guest) {
+        if (!meets(guest) || members_->linked(guest)) continue;
+        if (Status status = invite(guest); !status.ok()) return status;
       }
     }
   }
 
-  void take_arrivals() {
-    for (size_t rank = 0; rank < ports_.size(); ++rank)
-      if (auto port = arrivals_->take(rank)) ports_[rank] = std::move(port);
+  // Until a link has come, or something has become known of a rank.
+  Ended await_change(uint32_t seen, Nanos pause) {
+    Event& changed = roster_->changed();
+    return wait_through(until(pause), [&](Nanos slice) {
+      for (;;) {
+        if (changed.sequence() != seen) return Waited::kDone;
+        const FutexWait woken = changed.wait(seen, slice);
+        if (woken == FutexWait::kTimeout) return Waited::kTimeout;
+        if (woken == FutexWait::kSignal) return Waited::kSignal;
+      }
+    });
   }
-  // UNAVAILABLE: one that has come is gone.
+
+  // UNAVAILABLE: one that has come is gone, or has given up.
   Status all_there() const {
-    for (size_t rank = 0; rank < ports_.size(); ++rank) {
-      if (!ports_[rank] || ports_[rank]->link().alive()) continue;
-      const Link& link = ports_[rank]->link();
-      return {Code::kUnavailable, text({"rank ", rank, " (", link.peer().name(),
-                                        ") is gone: ", link.death().details()})};
+    if (Status status = members_->standing(); !status.ok()) return status;
+    for (int rank = 0; rank < seat_.size; ++rank) {
+      if (!members_->linked(rank) || members_->link(rank).alive()) continue;
+      return {Code::kUnavailable,
+              text({members_->name(rank), " is gone: ", members_->link(rank).death().details()})};
     }
     return {};
   }
@@ -239,10 +214,9 @@ class GroupEntry {
   // While a rank is waited for: whether something has come up. Rank 0 answers all, so that who was
   // told another size learns that there.
   Status look_around() {
-    take_arrivals();
     if (Status status = all_there(); !status.ok()) return status;
     if (Status status = still_this_rank(); !status.ok()) return status;
-    if (seat_.rank == 0 || ports_[0]) return {};
+    if (seat_.rank == 0 || followed_[0]) return {};
     const auto bytes = store_.get(invitation_of(0, seat_.rank), {now(), nullptr, nullptr});
     return bytes ? follow(0, *bytes) : Status();
   }
@@ -280,7 +254,7 @@ class GroupEntry {
   }
 
   // Unless the presence that the store has was answered before.
-  Status invite(meet::Listener& listener, std::span<const std::string> addresses, int guest) {
+  Status invite(int guest) {
     auto said = get(guest, presence_of(guest));
     if (!said) return said.status();
     auto presence = decode_presence(*said);
@@ -289,35 +263,33 @@ class GroupEntry {
     if (answered == presence->nonce) return {};
     const Nanos left = wait_.deadline == kForever ? meet::Admissions::kMaxTtl
                                                   : std::max<Nanos>(wait_.deadline - now(), 1);
-    // One for each way that the guest may try: what came to nothing there may yet be under way
-    // here.
-    auto ticket = listener.admit(presence->hello, static_cast<int>(addresses.size()),
-                                 std::min(left, meet::Admissions::kMaxTtl));
-    if (!ticket) return ticket.status();
-    listener.introduce(ticket->session, {}, std::to_string(guest));
+    auto pass = roster_->door().admit(guest, presence->hello, left);
+    if (!pass) return pass.status();
     Answer answer;
     answer.to = presence->nonce;
+    if (seat_.rank == 0) answer.key = key_;
     answer.size = static_cast<uint32_t>(seat_.size);
     wire::Welcome& welcome = answer.welcome;
     welcome.hello = runtime_.hello();
     welcome.instance = runtime_.instance();
-    welcome.session = ticket->session;
-    std::ranges::copy(ticket->secret.bytes(), welcome.secret.begin());
-    welcome.addresses.assign(addresses.begin(), addresses.end());
+    welcome.session = pass->session;
+    std::ranges::copy(pass->secret.bytes(), welcome.secret.begin());
+    const std::vector<std::string>& places = roster_->door().places();
+    welcome.addresses.assign(places.begin(), places.end());
     if (Status status = wire::check_addresses(welcome.addresses); !status.ok()) return status;
     answered = presence->nonce;
     return store_.set(invitation_of(seat_.rank, guest), encode_answer(answer));
   }
 
   Status visit(int host) {
-    for (Pause pause; !ports_[static_cast<size_t>(host)];) {
+    for (Pause pause; !followed_[static_cast<size_t>(host)];) {
       auto bytes = get(host, invitation_of(host, seat_.rank));
       if (!bytes) return bytes.status();
       // Whoever looked around has found it, and an invitation serves once.
-      if (ports_[static_cast<size_t>(host)]) break;
+      if (followed_[static_cast<size_t>(host)]) break;
       if (Status status = follow(host, *bytes); !status.ok()) return status;
-      if (ports_[static_cast<size_t>(host)]) break;
-      const Ended ended = arrivals_->wait(arrivals_->sequence(), until(pause.next()));
+      if (followed_[static_cast<size_t>(host)]) break;
+      const Ended ended = await_change(roster_->changed().sequence(), pause.next());
       if (ended == Ended::kInterrupted) return interrupted();
       if (now() >= wait_.deadline) return absent(host);
       if (Status status = look_around(); !status.ok()) return status;
@@ -331,70 +303,50 @@ class GroupEntry {
     auto answer = decode_answer(bytes);
     if (!answer) return answer.status();
     if (answer->to != nonce_) return {};
-    auto port = connect(host, answer->welcome);
-    if (!port) return port.status();
-    ports_[static_cast<size_t>(host)] = std::move(*port);
+    const wire::Welcome& welcome = answer->welcome;
+    const Pass pass{welcome.session,
+                    meet::Secret(std::span<const uint8_t, meet::Secret::kSize>(welcome.secret))};
+    if (Status status = roster_->connect(host, address_of(welcome), pass, wait_); !status.ok())
+      return status;
+    followed_[static_cast<size_t>(host)] = true;
+    if (host == 0) key_ = answer->key;
     if (answer->size == static_cast<uint32_t>(seat_.size)) return {};
     return {Code::kFailedPrecondition,
             text({"rank ", host, " has come to a group of ", answer->size, ", and rank ",
                   seat_.rank, " to one of ", seat_.size})};
   }
 
-  Result<Ref<CallPort>> connect(int host, const wire::Welcome& welcome) {
-    meet::Invitation invitation;
-    invitation.session = welcome.session;
-    invitation.secret = meet::Secret(std::span<const uint8_t, meet::Secret::kSize>(welcome.secret));
-    invitation.instance = welcome.instance;
-    invitation.hello = welcome.hello;
-    const wire::Hello ours = runtime_.hello();
-    const route::Offer offer{wire::same_host(ours, welcome.hello),
-                             wire::same_user(ours, welcome.hello),
-                             {welcome.addresses.begin(), welcome.addresses.end()}};
-    Ref<CallPort> port;
-    const route::AttemptResult found = route::attempt(
-        {route::candidates(runtime_.kinds()), {}, policy_}, offer,
-        [&](std::string_view transport) { return runtime_.kind(transport)->why_not(); },
-        [&](std::string_view, const std::string& address) -> Status {
-          invitation.address = address;
-          auto connected = meet::connect(runtime_, invitation, wait_.deadline);
-          if (!connected) return connected.status();
-          auto made =
-              CallPort::create(runtime_, std::move(connected->transport),
-                               std::move(connected->peer), runtime_.settings().max_message_bytes);
-          if (!made) return made.status();
-          port = std::move(*made);
-          return {};
-        });
-    if (port) return port;
-    std::string why = text({"rank ", host, " cannot be reached"});
-    for (const route::Reason& reason : found.reasons)
-      why += text({"; ", reason.transport, ": ", reason.why});
-    if (!offer.same_host)
-      why +=
-          text({"; a rank is reached from other hosts at its ", kHost, ", by default ", kLoopback});
-    return Status{found.final ? Code::kFailedPrecondition : Code::kUnavailable, why};
-  }
-
   Runtime& runtime_;
   Store& store_;
   const Seat& seat_;
   const Wait& wait_;
-  route::Policy policy_;
-  wire::Nonce nonce_{};
-  const Ref<Arrivals> arrivals_;
+  wire::Nonce nonce_{}, key_{};
+  const Ref<Roster> roster_;
+  std::unique_ptr<Members> members_;
   std::vector<std::optional<wire::Nonce>> answered_;  // by rank
-  std::vector<Ref<CallPort>> ports_;                  // by rank; null: not there yet
+  std::vector<bool> followed_;                        // by rank: it was connected to
 };
 
 }  // namespace
+
+// On a circle, neighbours at distances that are powers of two are what rings, trees, recursive
+// doubling and barriers send to.
+bool meet_in_store(int a, int b, int size) {
+  if (a == b) return false;
+  const auto ahead = static_cast<unsigned>(std::abs(a - b));
+  return size <= kAllLinks || a == 0 || b == 0 || std::has_single_bit(ahead) ||
+         std::has_single_bit(static_cast<unsigned>(size) - ahead);
+}
 
 Result<std::unique_ptr<Members>> join(Runtime& runtime, Store& store, const Seat& seat,
                                       const Wait& wait) {
   if (seat.size < 1 || seat.rank < 0 || seat.rank >= seat.size)
     return Status{Code::kInvalidArgument,
                   text({"rank ", seat.rank, " of a group of ", seat.size, " does not exist"})};
-  if (seat.size == 1) return std::make_unique<Members>(0, std::vector<Ref<CallPort>>(1));
-  return GroupEntry(runtime, store, seat, wait).run();
+  if (seat.size == 1) return std::make_unique<Members>(make_ref<Roster>(runtime, nullptr, 0, 1));
+  auto poller = runtime.background();
+  if (!poller) return poller.status();
+  return GroupEntry(runtime, **poller, store, seat, wait).run();
 }
 
 }  // namespace tw::collective

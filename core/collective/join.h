@@ -5,6 +5,11 @@
 // An invitation carries a secret of its own, and both ends of a connection prove it: whoever
 // reaches the port without the store gets nowhere.
 //
+// In a large group that is so for rank 0 and for neighbours on a circle, at distances that are
+// powers of two. Then all learn by way of rank 0 how each is reached; ranks that may share memory
+// make links at once, and others when they are wanted (collective/roster.h). Their secrets come of
+// a key that rank 0 has put into its invitations.
+//
 // The store may still have what ranks of an earlier attempt, which has ended, have left under the
 // same keys: torchrun starts ranks again with the store of the attempt before. So an invitation
 // repeats the nonce of the presence that it answers. A rank waits until those below have answered
@@ -12,6 +17,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "collective/algorithm.h"
 #include "collective/members.h"
@@ -19,6 +25,11 @@
 #include "process/runtime.h"
 
 namespace tw::collective {
+
+// Groups of up to so many ranks make all links when they are joined.
+inline constexpr int kAllLinks = 8;
+// Whether two ranks get a link before they know of each other.
+bool meet_in_store(int a, int b, int size);
 
 struct Seat {
   int rank = 0;

@@ -8,17 +8,16 @@
 #include "engine/event_queue.h"
 
 namespace tw::collective {
-namespace {}  // namespace
-
 // One receive at each rank. What has come to those that nobody took is kept, without more memory.
 class Mailbox::Asking {
  public:
-  Asking(Mailbox& mailbox, uint64_t tag) : mailbox_(mailbox), tag_(tag) {}
+  Asking(Mailbox& mailbox, uint64_t tag)
+      : mailbox_(mailbox), tag_(tag), asked_(static_cast<size_t>(mailbox.members_.size())) {}
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
   ~Asking() {
     all_.remove_if([this](const Asked& each) {
-      return !each.receive || mailbox_.members_.tagged(each.rank).cancel(*each.receive) ||
+      return !each.receive || mailbox_.members_.tagged(each.rank)->cancel(*each.receive) ||
              !each.receive->status().ok();
     });
     {
@@ -29,11 +28,18 @@ class Mailbox::Asking {
     mailbox_.turns_.notify();
   }
 
-  Status ask(int rank, const Ref<EventQueue>& ended) {
-    Asked& each = all_.emplace_back(Asked{tag_, rank, nullptr});
-    auto asked = mailbox_.members_.tagged(rank).receive(tag_, nullptr, Notice(ended, 0));
-    if (!asked) return asked.status();
-    each.receive = std::move(*asked);
+  // All ranks that there is a link with by now.
+  Status ask(const Ref<EventQueue>& ended) {
+    const Members& members = mailbox_.members_;
+    for (int rank = 0; rank < members.size(); ++rank) {
+      const auto at = static_cast<size_t>(rank);
+      if (asked_[at] || !members.linked(rank)) continue;
+      asked_[at] = true;
+      Asked& each = all_.emplace_back(Asked{tag_, rank, nullptr});
+      auto receive = members.tagged(rank)->receive(tag_, nullptr, Notice(ended, 0));
+      if (!receive) return receive.status();
+      each.receive = std::move(*receive);
+    }
     return {};
   }
   // Whether there is a message, or none will come any more.
@@ -61,6 +67,7 @@ class Mailbox::Asking {
  private:
   Mailbox& mailbox_;
   const uint64_t tag_;
+  std::vector<bool> asked_;  // by rank
   std::list<Asked> all_;
 };
 
@@ -82,6 +89,8 @@ Status Mailbox::await_turn(uint64_t tag, const Wait& wait, Ready&& ready) {
 }
 
 Result<InMessage> Mailbox::receive(int rank, uint64_t tag, const Wait& wait) {
+  const auto port = members_.reach(rank, wait);
+  if (!port) return port.status();
   Result<Ref<TaggedReceive>> asked = Ref<TaggedReceive>{};
   // Asked for under the lock: whoever asks all ranks from now on comes behind this receive.
   Status turn = await_turn(tag, wait, [&] {
@@ -89,7 +98,7 @@ Result<InMessage> Mailbox::receive(int rank, uint64_t tag, const Wait& wait) {
     const auto at = std::ranges::find_if(
         kept_, [&](const Asked& each) { return each.rank == rank && each.tag == tag; });
     if (at == kept_.end()) {
-      asked = members_.tagged(rank).receive(tag);
+      asked = (*port)->receive(tag);
       return;
     }
     asked = std::move(at->receive);
@@ -120,18 +129,26 @@ Result<Mailbox::FromAny> Mailbox::receive_any(uint64_t tag, const Wait& wait) {
   };
   if (!turn.ok()) return turn.code() == Code::kDeadlineExceeded ? late() : turn;
   if (!first) {
-    Asking asking(*this, tag);
-    const auto ended = make_ref<EventQueue>();
+    // Who cannot be reached has left, or the group is at its end, which is found below; or it comes
+    // by itself when it has something to send.
     for (int rank = 0; rank < members_.size(); ++rank)
       if (rank != members_.rank())
-        if (Status status = asking.ask(rank, ended); !status.ok()) return status;
+        if (const auto port = members_.reach(rank, wait);
+            !port && port.status().code() == Code::kDeadlineExceeded)
+          return late();
+    Asking asking(*this, tag);
+    const auto ended = make_ref<EventQueue>();
+    Status failed;
     Status waited = wait_in_slices(members_, wait, [&](Nanos until) {
       uint64_t tokens[16];
       size_t count = 0;
-      while (!asking.settled())
+      for (;;) {
+        failed = asking.ask(ended);
+        if (!failed.ok() || asking.settled()) return true;
         if (ended->take(tokens, count, until) != EventQueue::Taken::kTokens) return false;
-      return true;
+      }
     });
+    if (!failed.ok()) return failed;
     first = asking.take();
     if (!first) {
       if (waited.code() == Code::kDeadlineExceeded) return late();

@@ -3,34 +3,40 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "base/mutex.h"
 #include "base/ref.h"
 #include "base/shortage.h"
 #include "base/status.h"
-#include "call/call.h"
-#include "collective/host_watch.h"
-#include "link/waiting.h"
+#include "collective/roster.h"
+#include "engine/waiting.h"
 
 namespace tw::collective {
 
 // Thread-safe.
 class Members {
  public:
-  // `ports` by rank; null for this one.
-  Members(int rank, std::vector<Ref<CallPort>> ports);
+  explicit Members(Ref<Roster> roster);
   // Leaves: the others are told that this rank is done with what it has begun.
   ~Members();
 
-  int rank() const { return rank_; }
-  int size() const { return static_cast<int>(ports_.size()); }
-  Link& link(int rank) const { return ports_[static_cast<size_t>(rank)]->link(); }
-  TaggedPort& tagged(int rank) const { return ports_[static_cast<size_t>(rank)]->tagged(); }
+  int rank() const { return roster_->rank(); }
+  int size() const { return roster_->size(); }
+  // How many of the others this rank has a link with, and whether it has one with this one.
+  size_t links() const { return roster_->links(); }
+  bool linked(int rank) const { return roster_->port(rank) != nullptr; }
+  // Of ranks with which there is one.
+  Link& link(int rank) const { return roster_->port(rank)->link(); }
+  // Null: there is no link.
+  TaggedPort* tagged(int rank) const {
+    CallPort* const port = roster_->port(rank);
+    return port ? &port->tagged() : nullptr;
+  }
+  // Makes the link where there is none. Errors as those of Fabric.
+  Result<TaggedPort*> reach(int rank, const Wait& wait) const;
   // For error texts: rank 3 (ipv4:10.0.0.7:4242), rank 1 (pid 4711).
-  std::string name(int rank) const;
+  std::string name(int rank) const { return roster_->name(rank); }
 
   // The group has come to its end. The first reason stays, and the others are told it.
   void fail(const Status& why);
@@ -39,14 +45,14 @@ class Members {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Whether a rank can still be counted on; else why not. One that has left in good order counts as
   // gone, too: whoever still needs something of it will not get it.
-  Status standing(int rank) const;
+  Status standing(int rank) const { return roster_->standing(rank); }
   // That of all ranks, but for those that have left in good order. A slice of a wait asks this: it
-  // looks at each link, and costs no system call.
-  Status standing() const;
+  // costs a load.
+  Status standing() const { return roster_->standing(); }
   // By whoever waits, in each slice: finds hosts that are cut off, whose ranks are gone then.
   // Without memory it looks the next time.
   void look_at_hosts() const noexcept {
-    (void)has_memory_for([&] { hosts_->look(); });
+    (void)has_memory_for([&] { roster_->look_at_hosts(); });
   }
   // Whether the process behind a rank is gone, or has left; a group that has failed says nothing
   // of that.
@@ -56,9 +62,7 @@ class Members {
   static constexpr Nanos kSlice = 50 * kMillisecond;
 
  private:
-  const int rank_;
-  const std::vector<Ref<CallPort>> ports_;
-  const std::unique_ptr<HostWatch> hosts_;
+  const Ref<Roster> roster_;
   std::atomic<bool> failed_{false};
   mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
   Status failure_ TW_GUARDED_BY(mutex_);

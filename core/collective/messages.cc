@@ -24,7 +24,9 @@ Messages::~Messages() {
 }
 
 Status Messages::expect(int from, int lane) {
-  auto asked = port(from).receive(kStepTag + static_cast<uint64_t>(lane));
+  const auto port = reach(from);
+  if (!port) return port.status();
+  auto asked = (*port)->receive(kStepTag + static_cast<uint64_t>(lane));
   if (!asked) return asked.status();
   traffic(from, lane).expected.push_back(std::move(*asked));
   return {};
@@ -81,8 +83,9 @@ Status Messages::compare(int from, const StepHeader& theirs) const {
 Status Messages::disagreement() const {
   std::array<std::byte, kStepHeaderSize> header;
   for (int rank = 0; rank < team_.size(); ++rank)
-    for (uint64_t lane = 0; rank != team_.rank() && lane < kLanes; ++lane) {
-      if (!port(rank).peek(kStepTag + lane, header)) continue;
+    for (uint64_t lane = 0; lane < kLanes; ++lane) {
+      const TaggedPort* const there = team_.members().tagged(team_.in_group(rank));
+      if (!there || !there->peek(kStepTag + lane, header)) continue;
       const auto theirs = decode_step(header);
       // One of a later operation may come early.
       if (!theirs || theirs->sequence != sequence_) continue;

@@ -70,7 +70,11 @@ class Messages {
   Traffic& traffic(int rank, int lane) {
     return traffic_[static_cast<size_t>(rank * kLanes + lane)];
   }
-  TaggedPort& port(int rank) const { return team_.members().tagged(team_.in_group(rank)); }
+  // Of a rank with which there is something.
+  TaggedPort& port(int rank) const { return *team_.members().tagged(team_.in_group(rank)); }
+  Result<TaggedPort*> reach(int rank) const {
+    return team_.members().reach(team_.in_group(rank), wait_);
+  }
   // Until at most so many messages are on their way.
   Status depart(int to, Traffic& traffic, size_t most);
   Status check(int from, const InMessage& message, size_t size, uint64_t total) const;

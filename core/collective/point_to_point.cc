@@ -10,6 +10,7 @@ namespace tw::collective {
 
 Status blame(const Members& members, int rank, const Status& otherwise) {
   Status why = members.failure();
+  if (why.ok()) why = members.standing();
   if (why.ok()) why = members.standing(rank);
   return why.ok() ? otherwise : why;
 }
@@ -26,7 +27,7 @@ Result<InMessage> taken(TaggedReceive& receive) {
 
 Result<InMessage> await_message(Members& members, int rank, TaggedReceive& receive,
                                 const Wait& wait, const std::function<Status()>& look) {
-  TaggedPort& port = members.tagged(rank);
+  TaggedPort& port = *members.tagged(rank);
   Status seen;
   Status waited = wait_in_slices(members, wait, [&](Nanos until) {
     (void)port.wait(receive, Wait{until, nullptr, nullptr});
@@ -46,19 +47,23 @@ Result<InMessage> await_message(Members& members, int rank, TaggedReceive& recei
 }
 
 Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const Wait& wait) {
-  auto asked = members.tagged(rank).receive(tag);
+  const auto port = members.reach(rank, wait);
+  if (!port) return port.status();
+  auto asked = (*port)->receive(tag);
   if (!asked) return asked.status();
   return await_message(members, rank, **asked, wait);
 }
 
 Result<TaggedSend> begin_message(Members& members, int rank, uint64_t tag,
                                  std::span<OutSegment> segments, const Wait& wait) {
+  const auto port = members.reach(rank, wait);
+  if (!port) return port.status();
   std::optional<TaggedSend> begun;
   Status why;
   Status waited = wait_in_slices(
       members, wait,
       [&](Nanos until) {
-        auto send = members.tagged(rank).begin(tag, segments, Wait{until, nullptr, nullptr});
+        auto send = (*port)->begin(tag, segments, Wait{until, nullptr, nullptr});
         if (send) {
           begun = std::move(*send);
           return begun.has_value();
@@ -77,7 +82,7 @@ Status await_departure(Members& members, int rank, TaggedSend& send, const Wait&
   return wait_in_slices(
       members, wait,
       [&](Nanos until) {
-        (void)members.tagged(rank).wait(send, Wait{until, nullptr, nullptr});
+        (void)members.tagged(rank)->wait(send, Wait{until, nullptr, nullptr});
         return send.ended();
       },
       rank);
@@ -94,7 +99,7 @@ Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegme
   if (begun->copied()) return {};
   const Status left = await_departure(members, rank, *begun, wait);
   // All of it is on its way by now, or the link is lost, which frees what it has not sent.
-  if (!left.ok() && members.tagged(rank).withdraw(*begun)) return late(left);
+  if (!left.ok() && members.tagged(rank)->withdraw(*begun)) return late(left);
   return members.link(rank).lost() ? blame(members, rank, members.link(rank).death()) : Status();
 }
 

@@ -15,6 +15,7 @@ inline constexpr uint64_t kMaxTag = (uint64_t{1} << 62) - 1;
 inline constexpr uint64_t kStageTag = kMaxTag + 1;
 inline constexpr uint64_t kNeighboursTag = kMaxTag + 2;
 inline constexpr uint64_t kStepTag = kMaxTag + 3;  // and one more for each lane of Messages
+inline constexpr uint64_t kAddressesTag = kMaxTag + 5;
 
 // Errors as those of Fabric. Returns when the memory is the caller's own again.
 Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegment> segments,
@@ -26,8 +27,8 @@ Result<TaggedSend> begin_message(Members& members, int rank, uint64_t tag,
 Status await_departure(Members& members, int rank, TaggedSend& send, const Wait& wait);
 // The rank's next message with this tag.
 Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const Wait& wait);
-// That of a receive which was asked for before. `look`: asked again and again while nothing comes;
-// an error of its ends the wait.
+// That of a receive which was asked for before, of a rank that there is a link with. `look`: asked
+// again and again while nothing comes; an error of its ends the wait.
 Result<InMessage> await_message(Members& members, int rank, TaggedReceive& receive,
                                 const Wait& wait, const std::function<Status()>& look = {});
 

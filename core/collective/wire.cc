@@ -10,10 +10,11 @@
 namespace tw::collective {
 namespace {
 
-constexpr size_t kNeighboursSize = 9;                                   // without the ranks
-constexpr size_t kNeighbourSize = 3;                                    // a rank
-constexpr size_t kAlgorithmOfStep = 19;                                 // its offset
-constexpr size_t kAnswerSize = sizeof(wire::Nonce) + sizeof(uint32_t);  // without the Welcome
+constexpr size_t kNeighboursSize = 9;                                       // without the ranks
+constexpr size_t kNeighbourSize = 3;                                        // a rank
+constexpr size_t kAlgorithmOfStep = 19;                                     // its offset
+constexpr size_t kAnswerSize = 2 * sizeof(wire::Nonce) + sizeof(uint32_t);  // without the Welcome
+constexpr size_t kWordSize = 5;                                             // without the text
 
 // All but the fourth byte.
 Result<CollectiveCall> call_at(const std::byte* at) {
@@ -62,6 +63,7 @@ Result<Presence> decode_presence(std::span<const std::byte> bytes) {
 std::vector<std::byte> encode_answer(const Answer& answer) {
   std::vector<std::byte> bytes(kAnswerSize + wire::welcome_size(answer.welcome));
   std::byte* at = wire::store(bytes.data(), answer.to);
+  at = wire::store(at, answer.key);
   at = wire::store(at, answer.size);
   wire::encode_welcome(at, answer.welcome);
   return bytes;
@@ -73,8 +75,55 @@ Result<Answer> decode_answer(std::span<const std::byte> bytes) {
                   text({"an answer to a rank is cut short after ", bytes.size(), " bytes"})};
   auto welcome = wire::decode_welcome(bytes.subspan(kAnswerSize));
   if (!welcome) return welcome.status();
-  return Answer{wire::load<wire::Nonce>(bytes.data()),
-                wire::load<uint32_t>(bytes.data() + sizeof(wire::Nonce)), std::move(*welcome)};
+  const std::byte* const at = bytes.data() + sizeof(wire::Nonce);
+  return Answer{wire::load<wire::Nonce>(bytes.data()), wire::load<wire::Nonce>(at),
+                wire::load<uint32_t>(at + sizeof(wire::Nonce)), std::move(*welcome)};
+}
+
+std::string encode_word(const Word& word) {
+  const std::string_view why = word.why.substr(0, kMostWhy);
+  std::array<std::byte, kWordSize> fixed;
+  wire::store(wire::store(fixed.data(), static_cast<uint32_t>(word.rank)), word.fate);
+  std::string bytes(reinterpret_cast<const char*>(fixed.data()), fixed.size());
+  return bytes.append(why);
+}
+
+Result<Word> decode_word(std::string_view bytes, int ranks) {
+  if (bytes.size() < kWordSize)
+    return wire::protocol_error({"a word of a rank is cut short after ", bytes.size(), " bytes"});
+  const auto* const at = reinterpret_cast<const std::byte*>(bytes.data());
+  const auto rank = wire::load<uint32_t>(at);
+  const auto fate = wire::load<uint8_t>(at + 4);
+  if (rank >= static_cast<uint32_t>(ranks) || fate > static_cast<uint8_t>(Fate::kLost))
+    return wire::protocol_error({"a word of fate ", int{fate}, " of rank ", rank});
+  return Word{static_cast<int>(rank), static_cast<Fate>(fate), bytes.substr(kWordSize)};
+}
+
+std::vector<std::byte> encode_all(std::span<const std::vector<std::byte>> all) {
+  size_t size = 0;
+  for (const auto& each : all) size += sizeof(uint32_t) + each.size();
+  std::vector<std::byte> bytes(size);
+  std::byte* at = bytes.data();
+  for (const auto& each : all) {
+    at = wire::store(at, static_cast<uint32_t>(each.size()));
+    at = std::ranges::copy(each, at).out;
+  }
+  return bytes;
+}
+
+Result<std::vector<std::vector<std::byte>>> decode_all(std::span<const std::byte> bytes,
+                                                       size_t ranks) {
+  std::vector<std::vector<std::byte>> all;
+  while (bytes.size() >= sizeof(uint32_t) && all.size() < ranks) {
+    const auto size = wire::load<uint32_t>(bytes.data());
+    bytes = bytes.subspan(sizeof size);
+    if (size > bytes.size()) break;
+    all.emplace_back(bytes.begin(), bytes.begin() + size);
+    bytes = bytes.subspan(size);
+  }
+  if (all.size() != ranks || !bytes.empty())
+    return wire::protocol_error({"what ", ranks, " ranks say ends after ", all.size()});
+  return all;
 }
 
 CallBytes encode_call(const CollectiveCall& call) {

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -39,17 +41,19 @@ std::array<std::byte, kPresenceSize> encode_presence(const Presence& presence);
 // INVALID_ARGUMENT: another size, or no Hello.
 Result<Presence> decode_presence(std::span<const std::byte> bytes);
 
-// How the one that said it reaches another rank, in the store.
+// How another rank reaches the one that said it, in the store.
 struct Answer {
   wire::Nonce to{};   // the nonce of the presence
+  wire::Nonce key{};  // rank 0's: what only the group knows
   uint32_t size = 1;  // ranks of the group, as the one that answers has it
   wire::Welcome welcome;
 };
 
 //  offset  size
 //       0    32  nonce
-//      32     4  size
-//      36     -  Welcome
+//      32    32  key
+//      64     4  size
+//      68     -  Welcome
 std::vector<std::byte> encode_answer(const Answer& answer);
 // The addresses point into the bytes. INVALID_ARGUMENT, FAILED_PRECONDITION: see decode_welcome.
 Result<Answer> decode_answer(std::span<const std::byte> bytes);
@@ -67,6 +71,33 @@ using CallBytes = std::array<std::byte, kCallSize>;
 CallBytes encode_call(const CollectiveCall& call);
 // INTERNAL: another size, or values that name nothing.
 Result<CollectiveCall> decode_call(std::span<const std::byte> bytes);
+
+// What is known of a rank, the worst last. One that has failed has ended the group.
+enum class Fate : uint8_t { kThere, kFailed, kLeft, kLost };
+
+// What ranks tell each other of one. kThere: its sender asks who has left.
+struct Word {
+  int rank = 0;
+  Fate fate = Fate::kThere;
+  std::string_view why;
+
+  bool operator==(const Word&) const = default;
+};
+
+//  offset  size
+//       0     4  rank
+//       4     1  fate
+//       5     -  why: what is longer than kMostWhy is cut
+inline constexpr size_t kMostWhy = 4096;
+std::string encode_word(const Word& word);
+// The text points into the bytes. INTERNAL: cut short, or of a rank or fate that there is not.
+Result<Word> decode_word(std::string_view bytes, int ranks);
+
+// Bytes of each rank, in one message: of each a u32 length, and they.
+std::vector<std::byte> encode_all(std::span<const std::vector<std::byte>> all);
+// INTERNAL: not those of so many ranks.
+Result<std::vector<std::vector<std::byte>>> decode_all(std::span<const std::byte> bytes,
+                                                       size_t ranks);
 
 struct StepHeader {
   uint64_t sequence = 0;  // which operation of the group it is
@@ -90,12 +121,13 @@ Result<StepHeader> decode_step(std::span<const std::byte> bytes);
 // What ranks that join tell each other.
 struct Neighbours {
   static constexpr uint8_t kMaps = 1, kReads = 2, kMapsArrays = 4;
+  static constexpr uint16_t kNoLink = 0;  // in place of a kind
 
   Algorithm forced = Algorithm::kNone;  // what it was told to do
   uint64_t tuning = 0;                  // the digest of its table
   // Of each, whether it maps the stage, reads the memory, and maps arrays in the arena.
   std::vector<uint8_t> ranks;
-  // The code of the kind of the link to each; 0: itself.
+  // The code of the kind of the link to each.
   std::vector<uint16_t> kinds;
 
   bool operator==(const Neighbours&) const = default;

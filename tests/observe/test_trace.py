@@ -279,7 +279,8 @@ def test_the_command_shows_operations_of_ranks(tmp_path: Path) -> None:
     groups = json.loads(output.read_text())["groups"]
     assert sorted(group["rank"] for group in groups) == [0, 1]
     for group in groups:
-        assert (group["size"], group["fabric"], group["tuned"]) == (2, "shared memory", False)
+        assert (group["size"], group["links"]) == (2, 1)
+        assert (group["fabric"], group["tuned"]) == ("shared memory", False)
         assert group["operations"] == {
             "all_reduce": {
                 "one_step": {"operations": 2, "bytes": 16},

@@ -53,6 +53,31 @@ TEST_CASE("presence: what was encoded is decoded, and nothing else") {
   CHECK(!decode_presence(std::vector<std::byte>(collective::kPresenceSize)).ok());
 }
 
+TEST_CASE("word: what was encoded is decoded, and nothing else") {
+  using collective::Fate, collective::Word;
+  const Word some{3, Fate::kLost, "it was killed"};
+  const std::string bytes = collective::encode_word(some);
+  CHECK(collective::decode_word(bytes, 4).value() == some);
+  CHECK(!collective::decode_word(bytes, 3).ok());  // no such rank
+  CHECK(!collective::decode_word(std::string_view(bytes).substr(0, 4), 4).ok());
+  std::string spoiled = bytes;
+  spoiled[4] = 4;
+  CHECK(!collective::decode_word(spoiled, 4).ok());
+  const std::string long_why(2 * collective::kMostWhy, 'x');
+  const std::string cut = collective::encode_word({0, Fate::kFailed, long_why});
+  CHECK(collective::decode_word(cut, 1).value().why.size() == collective::kMostWhy);
+}
+
+TEST_CASE("all ranks' bytes: what was encoded is decoded, and nothing else") {
+  const std::vector<std::vector<std::byte>> all{{std::byte{1}, std::byte{2}}, {}, {std::byte{3}}};
+  const auto bytes = collective::encode_all(all);
+  CHECK(collective::decode_all(bytes, 3).value() == all);
+  CHECK(!collective::decode_all(bytes, 2).ok());
+  CHECK(!collective::decode_all(bytes, 4).ok());
+  for (size_t size = 0; size < bytes.size(); ++size)
+    CHECK(!collective::decode_all(std::span(bytes).first(size), 3).ok());
+}
+
 TEST_CASE("answer: what was encoded is decoded, and nothing else") {
   Answer some;
   some.to = nonce(3);

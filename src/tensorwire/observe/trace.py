@@ -87,12 +87,14 @@ class LinkTrace:
 class GroupTrace:
     """What the operations of one rank of a group have come to.
 
-    fabric, tuned: as of ``collective.Group``. operations: count and bytes by operation and way.
+    links: ranks that it had links with when it left. fabric, tuned: as of ``collective.Group``.
+    operations: count and bytes by operation and way.
     """
 
     pid: int
     rank: int
     size: int
+    links: int
     fabric: str
     tuned: bool
     operations: Mapping[str, Mapping[str, tuple[int, int]]]
@@ -267,7 +269,7 @@ def print_groups(groups: Sequence[GroupTrace], console: Console) -> None:
     for group in groups:
         over = f" over {group.fabric}" if group.fabric else ""
         console.print(
-            f"\nrank {group.rank} of {group.size} (pid {group.pid}){over}"
+            f"\nrank {group.rank} of {group.size} (pid {group.pid}), links to {group.links}{over}"
             f"{', tuned' if group.tuned else ''}",
             markup=False,
             highlight=False,

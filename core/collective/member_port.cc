@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/member_port.h"
+
+#include <utility>
+
+namespace tw::collective {
+namespace {
+
+constexpr const char* kWord = "/tensorwire.group/Word";
+constexpr const char* kTake = "/tensorwire.group/Take";
+constexpr const char* kKey = "word-bin";
+
+}  // namespace
+
+void MemberPort::say(const Word& word) {
+  link_.surely([&] {
+    auto call = new_call(kForever);
+    if (!call) return;
+    const std::string bytes = encode_word(word);
+    const wire::MetadataEntry entry{kKey, bytes};
+    (void)(*call)->begin(kWord, {&entry, 1}, {}, false, true, false);
+  });
+}
+
+Result<Ref<ClientCall>> MemberPort::ask() {
+  auto question = new_call(kForever);
+  if (!question) return question;
+  auto begun = (*question)->begin(kTake, {}, {}, false, true, false);
+  if (!begun) return begun.status();
+  return question;
+}
+
+void MemberPort::say_whether(uint64_t question, bool taken) {
+  link_.surely([&] {
+    if (taken)
+      answer(question, Code::kOk, "");
+    else
+      answer(question, Code::kUnavailable, "the link is not needed");
+  });
+}
+
+Status MemberPort::on_request(Ref<Parcel> message) {
+  const auto header = wire::decode_call_header(message->header());
+  if (!header) return header.status();
+  if (!header->has(wire::call_flag::kStart)) return {};
+  if (header->method == kTake) {
+    owner_->asked(rank_, *this, message->stream());
+    return {};
+  }
+  if (header->method != kWord) return CallPort::on_request(std::move(message));
+  for (const wire::MetadataEntry& entry : header->initial) {
+    if (entry.key != kKey) continue;
+    const auto word = decode_word(entry.value, owner_->size());
+    if (!word) return word.status();
+    owner_->heard(rank_, *this, *word);
+  }
+  answer(message->stream(), Code::kOk, "");
+  return {};
+}
+
+}  // namespace tw::collective

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two ranks of a large group that come to a link, and what becomes of attempts that are given up.
+#include "collective/roster.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/fd.h"
+#include "collective/members.h"
+#include "collective/point_to_point.h"
+#include "route/choice.h"
+#include "test/call/world.h"
+#include "test/collective/ranks.h"
+
+namespace tw::test {
+namespace {
+
+using collective::Address;
+using collective::Members;
+using collective::Roster;
+
+constexpr int kSize = 9, kLow = 3, kHigh = 6;
+
+// A port that takes connections and says nothing.
+class SilentPort {
+ public:
+  SilentPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&at), size) == 0);
+    REQUIRE(::listen(fd_.get(), 8) == 0);
+    REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+    place_ = "tcp:127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  }
+  const std::string& place() const { return place_; }
+
+ private:
+  Fd fd_;
+  std::string place_;
+};
+
+// Ranks 3 and 6 of 9 in one process, without the others.
+class TwoRanks {
+ public:
+  // `low_place`: where rank 6 looks for rank 3; empty: where it is.
+  explicit TwoRanks(const std::string& low_place = {}) {
+    const Variable transport("TENSORWIRE_TRANSPORT", "tcp");
+    auto poller = runtime().background();
+    REQUIRE(poller.ok());
+    for (Ref<Roster>* roster : {&low_, &high_}) {
+      *roster = make_ref<Roster>(runtime(), *poller, roster == &low_ ? kLow : kHigh, kSize);
+      auto policy = route::choose(runtime().kinds());
+      REQUIRE(policy.ok());
+      REQUIRE((*roster)->open(std::move(*policy), "127.0.0.1").ok());
+    }
+    const Address low{runtime().hello(), runtime().instance(), low_->door().places()};
+    high_address_ = {runtime().hello(), runtime().instance(), high_->door().places()};
+    std::vector<Address> addresses(kSize);
+    addresses[kLow] = low;
+    addresses[kHigh] = high_address_;
+    low_->settle(key_, addresses);
+    if (!low_place.empty()) addresses[kLow].places = {low_place};
+    high_->settle(key_, addresses);
+    low_members_ = std::make_unique<Members>(low_);
+    high_members_ = std::make_unique<Members>(high_);
+  }
+
+  Roster& low() { return *low_; }
+  Roster& high() { return *high_; }
+  Members& of(int rank) { return rank == kLow ? *low_members_ : *high_members_; }
+
+  // What rank 3 may have at rank 6's door: a connection that becomes no link.
+  Result<meet::Connected> knock_at_high() {
+    const Variable transport("TENSORWIRE_TRANSPORT", "tcp");
+    auto policy = route::choose(runtime().kinds());
+    REQUIRE(policy.ok());
+    return collective::knock(runtime(), *policy, kHigh, high_address_,
+                             collective::pass_of(key_, kHigh, kLow), within(kLong));
+  }
+  // A message each way comes.
+  void check_link() {
+    std::thread other([&] { CHECK(exchange(kHigh) == ""); });
+    CHECK(exchange(kLow) == "");
+    other.join();
+    CHECK(low_->links() == 1);
+    CHECK(high_->links() == 1);
+    CHECK(low_->standing().details() == "");
+    CHECK(high_->standing().details() == "");
+  }
+  std::string exchange(int rank) {
+    Members& members = of(rank);
+    const int other = rank == kLow ? kHigh : kLow;
+    std::byte byte{};
+    OutSegment segment;
+    segment.data = &byte;
+    segment.size = 1;
+    if (Status s = send_message(members, other, 1, {&segment, 1}, within(kLong)); !s.ok())
+      return s.details();
+    const auto message = next_message(members, other, 1, within(kLong));
+    return message ? "" : message.status().details();
+  }
+
+ private:
+  const wire::Nonce key_{};
+  Address high_address_;
+  Ref<Roster> low_, high_;
+  std::unique_ptr<Members> low_members_, high_members_;
+};
+
+TEST_CASE(
+    "roster: an attempt that is given up is missed by nobody, and another one comes through") {
+  TwoRanks ranks;
+  for (int i = 0; i < 3; ++i) {
+    auto connected = ranks.knock_at_high();
+    REQUIRE_MESSAGE(connected.ok(), connected.status().details());
+  }
+  CHECK(ranks.high().links() == 0);
+  ranks.check_link();
+}
+
+TEST_CASE("roster: waits that are too short for a connection come to one link") {
+  for (int round = 0; round < 20; ++round) {
+    TwoRanks ranks;
+    const auto reach = [](Roster& from, int to) {
+      Nanos time = kMicrosecond;
+      for (;; time *= 2) {
+        const auto port = from.reach(to, within(time));
+        if (port) return;
+        if (port.status().code() != Code::kDeadlineExceeded) {
+          FAIL_CHECK(port.status().details());
+          return;
+        }
+      }
+    };
+    std::thread other([&] { reach(ranks.high(), kLow); });
+    reach(ranks.low(), kHigh);
+    other.join();
+    ranks.check_link();
+  }
+}
+
+TEST_CASE("roster: a rank takes what it was offered once its own attempt has come to nothing") {
+  const SilentPort silent;
+  TwoRanks ranks(silent.place());
+  std::atomic<bool> asked{false}, give_up{false};
+  struct Signals {
+    std::atomic<bool>&asked, &give_up;
+  } signals{asked, give_up};
+  std::thread other([&] {
+    const Wait wait{kForever,
+                    [](void* context) -> int {
+                      const auto& [seen, ended] = *static_cast<Signals*>(context);
+                      seen = true;
+                      return ended;
+                    },
+                    &signals};
+    CHECK(ranks.high().reach(kLow, wait).ok());  // what it was offered meanwhile
+  });
+  while (!asked) std::this_thread::yield();
+  // It is at it: the other one's link has to wait.
+  CHECK(ranks.low().reach(kHigh, within(100 * kMillisecond)).status().code() ==
+        Code::kDeadlineExceeded);
+  CHECK(ranks.high().links() == 0);
+  give_up = true;
+  CHECK(ranks.low().reach(kHigh, within(kLong)).ok());
+  other.join();
+  ranks.check_link();
+}
+
+TEST_CASE("roster: who asks a rank that has left is told, and does not wait") {
+  const SilentPort silent;
+  TwoRanks ranks(silent.place());
+  std::atomic<bool> asked{false};
+  std::thread other([&] {
+    const Wait wait{kForever,
+                    [](void* context) -> int {
+                      *static_cast<std::atomic<bool>*>(context) = true;
+                      return 0;
+                    },
+                    &asked};
+    (void)ranks.high().reach(kLow, wait);
+  });
+  while (!asked) std::this_thread::yield();
+  CHECK(ranks.low().reach(kHigh, within(50 * kMillisecond)).status().code() ==
+        Code::kDeadlineExceeded);
+  // The link is offered, and not taken: a group that ends leaves it so, or takes it and is gone.
+  std::thread waiting([&] {
+    const auto port = ranks.low().reach(kHigh, within(kLong));
+    if (!port) CHECK(port.status().code() == Code::kUnavailable);
+  });
+  ranks.of(kHigh).fail({Code::kCancelled, "the user had enough"});
+  other.join();
+  ranks.high().leave();
+  waiting.join();
+  const auto later = ranks.low().reach(kHigh, within(kLong));
+  if (later)
+    CHECK(eventually([&] { return !ranks.low().standing(kHigh).ok(); }));
+  else
+    CHECK(later.status().code() == Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace tw::test
