@@ -228,7 +228,7 @@ class CallPort : public MessagePort {
  protected:
   friend class Call;
   Streams streams() const override { return Streams::kCalls; }
-  Status on_message(Ref<Parcel> message) final;
+  Status on_message(Ref<Parcel> message) override;
   // Baton held: a message of a call that the peer has begun, or begins.
   virtual Status on_request(Ref<Parcel> message);
   // Ends a call that the peer has begun and this end does not know. With details of up to 50 bytes

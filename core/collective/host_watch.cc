@@ -24,6 +24,7 @@ void HostWatch::add(Link& link) {
   const MutexLock lock(mutex_);
   auto host = std::ranges::find(hosts_, address, &Host::address);
   if (host == hosts_.end()) host = hosts_.insert(host, Host{address, {}, Silence(limit_)});
+  if (std::ranges::find(host->links, &link) != host->links.end()) return;
   host->links.push_back(&link);
   next_.store(0, std::memory_order_relaxed);
 }

@@ -20,7 +20,8 @@ class HostWatch {
   // `limit`: how long a host may answer nothing; 0: for ever.
   explicit HostWatch(Nanos limit);
 
-  // A link, which outlives it. One whose transport tells nothing of a host is not looked at.
+  // A link, which outlives it, once or more often. One whose transport tells nothing of a host is
+  // not looked at.
   void add(Link& link);
 
   // By whoever waits, again and again: asks the hosts that are quiet, and loses all links to one

@@ -8,16 +8,26 @@
 #include "engine/event_queue.h"
 
 namespace tw::collective {
-// One receive at each rank. What has come to those that nobody took is kept, without more memory.
+
+// One receive at each rank that there is a link with: who has something to send makes one. What has
+// come to those that nobody took is kept, without more memory.
 class Mailbox::Asking {
  public:
   Asking(Mailbox& mailbox, uint64_t tag)
-      : mailbox_(mailbox), tag_(tag), asked_(static_cast<size_t>(mailbox.members_.size())) {}
+      : mailbox_(mailbox),
+        members_(mailbox.members_),
+        tag_(tag),
+        asked_(static_cast<size_t>(members_.size())) {
+    asked_[static_cast<size_t>(members_.rank())] = true;
+    members_.watch_links(events_);
+  }
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
   ~Asking() {
+    members_.unwatch_links(events_);
+    if (!begun_) return;
     all_.remove_if([this](const Asked& each) {
-      return !each.receive || mailbox_.members_.tagged(each.rank)->cancel(*each.receive) ||
+      return !each.receive || members_.tagged(each.rank)->cancel(*each.receive) ||
              !each.receive->status().ok();
     });
     {
@@ -28,30 +38,55 @@ class Mailbox::Asking {
     mailbox_.turns_.notify();
   }
 
-  // All ranks that there is a link with by now.
-  Status ask(const Ref<EventQueue>& ended) {
-    const Members& members = mailbox_.members_;
-    for (int rank = 0; rank < members.size(); ++rank) {
+  // This thread asks all; the others wait.
+  void begin() { begun_ = true; }
+  // Those that there is a link with by now.
+  Status ask() {
+    for (int rank = 0; rank < members_.size(); ++rank) {
       const auto at = static_cast<size_t>(rank);
-      if (asked_[at] || !members.linked(rank)) continue;
+      if (asked_[at] || !members_.linked(rank)) continue;
       asked_[at] = true;
       Asked& each = all_.emplace_back(Asked{tag_, rank, nullptr});
-      auto receive = members.tagged(rank)->receive(tag_, nullptr, Notice(ended, 0));
-      if (!receive) return receive.status();
+      auto receive = members_.tagged(rank)->receive(tag_, nullptr, Notice(events_, 0));
+      if (!receive) {
+        all_.pop_back();
+        return receive.status();
+      }
       each.receive = std::move(*receive);
     }
     return {};
   }
-  // Whether there is a message, or none will come any more.
-  bool settled() {
-    bool open = false;
+  enum class State : uint8_t { kOpen, kMessage, kOver };
+  // kOver: those that were asked send nothing any more.
+  State state() const {
+    State state = State::kOver;
     for (const Asked& each : all_) {
       if (!each.receive->ended())
-        open = true;
+        state = State::kOpen;
       else if (each.receive->status().ok())
-        return true;
+        return State::kMessage;
     }
-    return !open;
+    return state;
+  }
+  // Until something may have changed. False: not in time.
+  bool wait(Nanos until) {
+    uint64_t tokens[16];
+    size_t count = 0;
+    return events_->take(tokens, count, until) == EventQueue::Taken::kTokens;
+  }
+  // Links with the others. UNAVAILABLE: none of them is there; DEADLINE_EXCEEDED, CANCELLED.
+  Status reach_others(const Wait& wait) {
+    Status none{Code::kUnavailable, "all other ranks have left the group"};
+    for (int rank = 0; rank < members_.size(); ++rank) {
+      if (asked_[static_cast<size_t>(rank)]) continue;
+      const auto reached = members_.reach(rank, wait);
+      if (reached)
+        none = {};
+      else if (reached.status().code() == Code::kDeadlineExceeded ||
+               reached.status().code() == Code::kCancelled)
+        return reached.status();
+    }
+    return none;
   }
   // The one that has come; null: none.
   std::optional<Asked> take() {
@@ -66,7 +101,10 @@ class Mailbox::Asking {
 
  private:
   Mailbox& mailbox_;
+  const Members& members_;
   const uint64_t tag_;
+  const Ref<EventQueue> events_ = make_ref<EventQueue>();
+  bool begun_ = false;
   std::vector<bool> asked_;  // by rank
   std::list<Asked> all_;
 };
@@ -114,11 +152,13 @@ Result<InMessage> Mailbox::receive(int rank, uint64_t tag, const Wait& wait) {
 
 Result<Mailbox::FromAny> Mailbox::receive_any(uint64_t tag, const Wait& wait) {
   std::optional<Asked> first;
+  Asking asking(*this, tag);
   Status turn = await_turn(tag, wait, [&] {
     mutex_.held();
     const auto at = std::ranges::find(kept_, tag, &Asked::tag);
     if (at == kept_.end()) {
       asking_.insert(tag);
+      asking.begin();
       return;
     }
     first = std::move(*at);
@@ -129,31 +169,31 @@ Result<Mailbox::FromAny> Mailbox::receive_any(uint64_t tag, const Wait& wait) {
   };
   if (!turn.ok()) return turn.code() == Code::kDeadlineExceeded ? late() : turn;
   if (!first) {
-    // Who cannot be reached has left, or the group is at its end, which is found below; or it comes
-    // by itself when it has something to send.
-    for (int rank = 0; rank < members_.size(); ++rank)
-      if (rank != members_.rank())
-        if (const auto port = members_.reach(rank, wait);
-            !port && port.status().code() == Code::kDeadlineExceeded)
-          return late();
-    Asking asking(*this, tag);
-    const auto ended = make_ref<EventQueue>();
-    Status failed;
+    Status ended;  // why nothing comes any more
     Status waited = wait_in_slices(members_, wait, [&](Nanos until) {
-      uint64_t tokens[16];
-      size_t count = 0;
       for (;;) {
-        failed = asking.ask(ended);
-        if (!failed.ok() || asking.settled()) return true;
-        if (ended->take(tokens, count, until) != EventQueue::Taken::kTokens) return false;
+        ended = asking.ask();
+        if (!ended.ok()) return true;
+        switch (asking.state()) {
+          case Asking::State::kMessage:
+            return true;
+          case Asking::State::kOpen:
+            if (!asking.wait(until)) return false;
+            break;
+          case Asking::State::kOver:
+            ended = asking.reach_others({until, wait.interrupted, wait.context});
+            if (ended.code() == Code::kDeadlineExceeded) return false;
+            if (!ended.ok()) return true;
+        }
       }
     });
-    if (!failed.ok()) return failed;
     first = asking.take();
+    if (!first && waited.code() == Code::kDeadlineExceeded) return late();
+    if (!first && !waited.ok()) return waited;
     if (!first) {
-      if (waited.code() == Code::kDeadlineExceeded) return late();
-      if (!waited.ok()) return waited;
-      return Status{Code::kUnavailable, "all other ranks have left the group"};
+      Status why = members_.failure();
+      if (why.ok()) why = members_.standing();
+      return why.ok() ? ended : why;
     }
   }
   auto message = taken(*first->receive);

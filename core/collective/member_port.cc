@@ -23,10 +23,13 @@ void MemberPort::say(const Word& word) {
 }
 
 Result<Ref<ClientCall>> MemberPort::ask() {
-  auto question = new_call(kForever);
-  if (!question) return question;
-  auto begun = (*question)->begin(kTake, {}, {}, false, true, false);
-  if (!begun) return begun.status();
+  Result<Ref<ClientCall>> question = Status{Code::kResourceExhausted, ""};  // takes no memory
+  link_.surely([&] {
+    question = new_call(kForever);
+    if (!question) return;
+    const auto begun = (*question)->begin(kTake, {}, {}, false, true, false);
+    if (!begun) question = begun.status();
+  });
   return question;
 }
 
@@ -37,6 +40,12 @@ void MemberPort::say_whether(uint64_t question, bool taken) {
     else
       answer(question, Code::kUnavailable, "the link is not needed");
   });
+}
+
+Status MemberPort::on_message(Ref<Parcel> message) {
+  Status status = CallPort::on_message(std::move(message));
+  if (status.ok()) owner_->answered(rank_, *this);
+  return status;
 }
 
 Status MemberPort::on_request(Ref<Parcel> message) {

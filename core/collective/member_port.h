@@ -22,6 +22,8 @@ class PortOwner : public Watcher {
   virtual void heard(int from, const CallPort& port, const Word& word) = 0;
   // The other end would use the link, which it has made. Its question is answered, if not at once.
   virtual void asked(int rank, MemberPort& port, uint64_t question) = 0;
+  // The other end may have answered such a question of this one.
+  virtual void answered(int rank, const MemberPort& port) noexcept = 0;
 };
 
 class MemberPort final : public CallPort {
@@ -30,12 +32,14 @@ class MemberPort final : public CallPort {
       : CallPort(link), owner_(std::move(owner)), rank_(rank) {}
 
   void say(const Word& word);
-  // Whether the other end takes the link: OK, or how else the call ends.
+  // Whether the other end takes the link: OK, or how else the call ends. Without memory the link is
+  // lost.
   Result<Ref<ClientCall>> ask();
   // The answer. `question`: its stream.
   void say_whether(uint64_t question, bool taken);
 
  private:
+  Status on_message(Ref<Parcel> message) override;
   Status on_request(Ref<Parcel> message) override;
   void on_peer_closed() override { owner_->ended(rank_, *this); }
   void end_all(const Status& why) override {

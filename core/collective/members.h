@@ -33,6 +33,9 @@ class Members {
     CallPort* const port = roster_->port(rank);
     return port ? &port->tagged() : nullptr;
   }
+  // See Roster.
+  void watch_links(const Ref<EventQueue>& queue) const { roster_->watch_links(queue); }
+  void unwatch_links(const Ref<EventQueue>& queue) const { roster_->unwatch_links(queue); }
   // Makes the link where there is none. Errors as those of Fabric.
   Result<TaggedPort*> reach(int rank, const Wait& wait) const;
   // For error texts: rank 3 (ipv4:10.0.0.7:4242), rank 1 (pid 4711).

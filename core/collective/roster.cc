@@ -101,18 +101,22 @@ void Roster::place(int rank, const Ref<MemberPort>& port) {
   ports_[at].store(port.get(), std::memory_order_release);
 }
 
-void Roster::placed(int rank, CallPort& port) {
+void Roster::placed(int rank, CallPort& port) noexcept {
   bool settled = false;
   {
     const MutexLock lock(mutex_);
     settled = stage_ == Stage::kSettled;
+    (void)has_memory_for([&] {
+      mutex_.held();
+      for (const Ref<EventQueue>& queue : watching_) queue->push(0);
+    });
   }
-  if (settled) hosts_.add(port.link());
+  if (settled) port.link().surely([&] { hosts_.add(port.link()); });
   changed_.notify();
   if (!port.link().alive()) ended(rank, port);
 }
 
-// What the other rank will take.
+// Something that the other rank may take, or have taken.
 bool Roster::offers(int rank) const {
   const Ref<MemberPort>& port = offered_[static_cast<size_t>(rank)].port;
   return port && port->link().alive();
@@ -152,8 +156,7 @@ void Roster::asked(int rank, MemberPort& port, uint64_t question) {
     const MutexLock lock(mutex_);
     if (stage_ == Stage::kSettled) {
       before = std::exchange(guests_[at], {});
-      const bool busy = rank < rank_ && (connecting_[at] || offers(rank));
-      if (!owned_[at] && busy) {
+      if (!owned_[at] && rank < rank_ && offers(rank)) {
         guests_[at] = {self, question};
         return;
       }
@@ -165,8 +168,26 @@ void Roster::asked(int rank, MemberPort& port, uint64_t question) {
   port.say_whether(question, taken);
 }
 
+// By whoever drives the link. An offer that is taken is used, whether a wait is there or not.
+void Roster::answered(int rank, const MemberPort& port) noexcept {
+  const auto at = static_cast<size_t>(rank);
+  Offered offered;
+  {
+    const MutexLock lock(mutex_);
+    const auto& [its, question] = offered_[at];
+    if (its.get() != &port || !question || !question->ended() ||
+        question->outcome().code != Code::kOk)
+      return;
+    if (stage_ != Stage::kSettled || owned_[at]) return;
+    place(rank, its);
+    offered = std::exchange(offered_[at], {});
+  }
+  placed(rank, *offered.port);
+  tell_soon();  // a guest waits for the answer
+}
+
 // What a rank has offered meanwhile is used if nothing else has come about.
-void Roster::look_at_guest(int rank) {
+void Roster::look_at_guest(int rank) noexcept {
   const auto at = static_cast<size_t>(rank);
   Guest guest;
   bool taken = false;
@@ -174,7 +195,7 @@ void Roster::look_at_guest(int rank) {
     const MutexLock lock(mutex_);
     if (stage_ != Stage::kSettled) return;
     const Guest& there = guests_[at];
-    if (!there.port || connecting_[at]) return;
+    if (!there.port) return;
     const bool alive = there.port->link().alive();
     if (alive && (!there.question || offers(rank))) return;
     guest = std::exchange(guests_[at], {});
@@ -221,6 +242,16 @@ void Roster::settle(const wire::Nonce& key, std::vector<Address> addresses) {
     hosts_.add(there->link());
     if (!there->link().alive()) ended(other, *there);
   }
+}
+
+void Roster::watch_links(const Ref<EventQueue>& queue) {
+  const MutexLock lock(mutex_);
+  watching_.push_back(queue);
+}
+
+void Roster::unwatch_links(const Ref<EventQueue>& queue) {
+  const MutexLock lock(mutex_);
+  std::erase(watching_, queue);
 }
 
 Status Roster::hindrance(int rank) const {
@@ -271,26 +302,31 @@ void Roster::end_attempt(int rank) noexcept {
     const MutexLock lock(mutex_);
     connecting_[static_cast<size_t>(rank)] = false;
   }
-  if (!has_memory_for([&] { look_at_guest(rank); })) tell_soon();
+  look_at_guest(rank);
   changed_.notify();
 }
 
 Status Roster::make_link(int rank, const Wait& wait) {
   struct Asked {
-    const Roster& roster;
+    Roster& roster;
     int rank;
     const Wait& wait;
   } asked{*this, rank, wait};
   const Wait attempt{wait.deadline,
                      [](void* context) -> int {
                        const auto& [roster, to, users] = *static_cast<const Asked*>(context);
+                       (void)has_memory_for([&roster] { roster.look_at_hosts(); });
                        return roster.port(to) || !roster.hindrance(to).ok() ||
                               (users.interrupted && users.interrupted(users.context) != 0);
                      },
                      &asked};
   for (int i = 1;; ++i) {
     auto offered = offer(rank, attempt);
-    if (!offered) return offered.status();
+    if (!offered) {
+      // Strangers may have pushed it out of a door.
+      if (offered.status().code() == Code::kUnavailable && i < kAttempts) continue;
+      return offered.status();
+    }
     const auto answered = await_answer(rank, *offered, attempt);
     if (!answered) return answered.status();
     if (*answered) return {};
@@ -300,7 +336,8 @@ Status Roster::make_link(int rank, const Wait& wait) {
   }
 }
 
-// The one of an earlier wait stands: its other end may have taken it.
+// The one of an earlier wait stands: its other end may have taken it. Before it asks it looks
+// whether the other rank's own has been taken meanwhile.
 Result<Roster::Offered> Roster::offer(int rank, const Wait& wait) {
   const auto at = static_cast<size_t>(rank);
   {
@@ -315,14 +352,25 @@ Result<Roster::Offered> Roster::offer(int rank, const Wait& wait) {
   if (!connected) return connected.status();
   auto port = make_port(rank, std::move(*connected), Link::Role::kClient);
   if (!port) return port.status();
-  auto question = (*port)->ask();
-  if (!question) {
-    (*port)->link().close(not_needed());
-    return question.status();
+  Result<Ref<ClientCall>> question = not_needed();
+  bool needed = false;
+  {
+    const MutexLock lock(mutex_);
+    needed = stage_ == Stage::kSettled && !owned_[at];
+    if (needed) offered_[at].port = *port;
   }
-  const MutexLock lock(mutex_);
-  offered_[at] = {std::move(*port), std::move(*question)};
-  return offered_[at];
+  if (needed) question = (*port)->ask();
+  if (question) {
+    const MutexLock lock(mutex_);
+    offered_[at].question = std::move(*question);
+    return offered_[at];
+  }
+  if (needed) {
+    const MutexLock lock(mutex_);
+    offered_[at] = {};
+  }
+  (*port)->link().close(not_needed());
+  return question.status();
 }
 
 // Until the other rank has taken the link, or its own one has come. False: it is lost. A wait that
@@ -339,18 +387,17 @@ Result<bool> Roster::await_answer(int rank, const Offered& offered, const Wait& 
                     text({"no link to ", name(rank), " has come about in time"})};
     (void)offered.question->wait_ended(std::min(wait.deadline, now() + kSlice));
   }
-  bool taken = false;
+  bool taken = false, used = false;
   {
     const MutexLock lock(mutex_);
     taken = !owned_[at] && stage_ == Stage::kSettled && offered.question->ended() &&
             offered.question->outcome().code == Code::kOk;
     if (taken) place(rank, offered.port);
+    used = owned_[at].get() == offered.port.get();
     offered_[at] = {};
   }
-  if (taken)
-    placed(rank, *offered.port);
-  else
-    offered.port->link().close(not_needed());
+  if (taken) placed(rank, *offered.port);
+  if (!used) offered.port->link().close(not_needed());
   return port(rank) != nullptr;
 }
 
@@ -501,6 +548,11 @@ void Roster::fail(const Status& why) {
 
 void Roster::leave() {
   if (!home_.here()) return;
+  {
+    // Ranks that regroup may have lost all others that know who has left.
+    const MutexLock lock(mutex_);
+    if (trouble_.load(std::memory_order_relaxed) >= 0 || failed_.load()) asks_ = asked_ = true;
+  }
   tell();
   std::vector<Ref<MemberPort>> all;
   {

@@ -3,9 +3,9 @@
 //
 // In a large group two ranks get a link when one of them first has something for the other. Who has
 // connected asks over the link whether it is taken, and uses it once that is so: an end that has
-// given up before is missed by nobody. Both may begin at once, and then one link has to be the one
+// given up before is missed by nobody. Both may ask at once, and then one link has to be the one
 // that both use: the higher rank's. A rank takes a higher one's at once; that of a lower one, while
-// it is at it itself, only when its own has failed.
+// it has asked itself, only when that has come to nothing.
 //
 // What becomes of a rank its own links tell, at once. Ranks that have no link with it are told by
 // those that have: each tells all that it has links with, once, and they tell on.
@@ -25,6 +25,7 @@
 #include "collective/member_port.h"
 #include "collective/wire.h"
 #include "engine/event.h"
+#include "engine/event_queue.h"
 
 namespace tw::collective {
 
@@ -59,6 +60,9 @@ class Roster final : public PortOwner {
 
   // ---- then ----
 
+  // A token goes there with each new link, or none for want of memory.
+  void watch_links(const Ref<EventQueue>& queue);
+  void unwatch_links(const Ref<EventQueue>& queue);
   // A link to another rank, which is made where there is none. UNAVAILABLE, FAILED_PRECONDITION: it
   // cannot be; the text names the rank. DEADLINE_EXCEEDED: perhaps a second late, so that waits
   // which are shorter than a connection takes come to one, too. CANCELLED: interrupted, or the
@@ -80,7 +84,7 @@ class Roster final : public PortOwner {
   void leave();
   // By whoever waits: see HostWatch.
   void look_at_hosts() {
-    if (untold_.load(std::memory_order_relaxed)) tell();
+    if (untold_.load(std::memory_order_relaxed)) on_timer();
     hosts_.look();
   }
   // For error texts: rank 3 (ipv4:10.0.0.7:4242), rank 1 (pid 4711).
@@ -89,12 +93,13 @@ class Roster final : public PortOwner {
   void ended(int rank, const CallPort& port) noexcept override;
   void heard(int from, const CallPort& port, const Word& word) override;
   void asked(int rank, MemberPort& port, uint64_t question) override;
+  void answered(int rank, const MemberPort& port) noexcept override;
 
  private:
   // A link of this rank's that the other one has yet to take.
   struct Offered {
     Ref<MemberPort> port;
-    Ref<ClientCall> question;
+    Ref<ClientCall> question;  // null: it is about to be asked
   };
   // One of another rank's that is not taken.
   struct Guest {
@@ -106,9 +111,9 @@ class Roster final : public PortOwner {
   Result<Ref<MemberPort>> make_port(int rank, meet::Connected connected, Link::Role role);
   void arrived(meet::Connected connected);
   void place(int rank, const Ref<MemberPort>& port) TW_REQUIRES(mutex_);
-  void placed(int rank, CallPort& port);
+  void placed(int rank, CallPort& port) noexcept;
   bool offers(int rank) const TW_REQUIRES(mutex_);
-  void look_at_guest(int rank);
+  void look_at_guest(int rank) noexcept;
   void end_attempt(int rank) noexcept;
   Status make_link(int rank, const Wait& wait);
   Result<Offered> offer(int rank, const Wait& wait);
@@ -134,19 +139,20 @@ class Roster final : public PortOwner {
   std::vector<std::atomic<CallPort*>> ports_;
   std::vector<std::atomic<Fate>> fates_;
   std::atomic<int> trouble_{-1};     // the first rank that is gone, or has failed; -1: none
-  std::atomic<bool> untold_{false};  // for want of memory: whoever waits tries again
+  std::atomic<bool> untold_{false};  // for want of memory: whoever waits does what is due
   std::atomic<bool> failed_{false};
   Event changed_;
   HostWatch hosts_;
 
   Mutex telling_;        // held until what is due has been said; taken before all others
-  mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
+  mutable Mutex mutex_;  // guards what follows; only those of queues are taken inside
   Stage stage_ TW_GUARDED_BY(mutex_) = Stage::kJoining;
   std::vector<Ref<MemberPort>> owned_ TW_GUARDED_BY(mutex_);  // by rank, as the next ones
   std::vector<bool> connecting_ TW_GUARDED_BY(mutex_);        // a thread makes a link
   std::vector<Offered> offered_ TW_GUARDED_BY(mutex_);
   std::vector<Guest> guests_ TW_GUARDED_BY(mutex_);
   std::vector<Ref<MemberPort>> former_ TW_GUARDED_BY(mutex_);  // replaced, but perhaps in use
+  std::vector<Ref<EventQueue>> watching_ TW_GUARDED_BY(mutex_);
   std::vector<std::string> whys_ TW_GUARDED_BY(mutex_);
   std::vector<Fate> due_ TW_GUARDED_BY(mutex_);        // to be told; kThere: nothing
   std::vector<bool> told_left_ TW_GUARDED_BY(mutex_);  // that it has left the others know

@@ -484,7 +484,11 @@ void Listener::close() {
     pending.swap(pending_);
     folders.swap(folders_);
   }
-  for (ListeningSocket& socket : sockets) poller_.unwatch(socket.watch, socket.fd.get());
+  for (ListeningSocket& socket : sockets) {
+    poller_.unwatch(socket.watch, socket.fd.get());
+    // Children that were forked have it, too, and let nobody in.
+    if (home_.here()) ::shutdown(socket.fd.get(), SHUT_RDWR);
+  }
   for (auto& [key, entry] : pending) entry.connection->stop();
 }
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/fork.h"
 #include "base/mutex.h"
 #include "meet/connect.h"
 #include "meet/crowd.h"
@@ -86,6 +87,7 @@ class Listener final : public Watcher {
   Poller& poller_;
   const Arrived arrived_;
   const Nanos patience_;
+  const Birthplace home_;
   Admissions admissions_;
 
   Mutex mutex_;  // guards what follows; no watcher is called inside

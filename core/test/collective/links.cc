@@ -268,19 +268,40 @@ TEST_CASE("links: processes have two large groups, and nothing of either when th
 TEST_CASE("links: a message from any rank comes, whoever has a link") {
   as_ranks_of(kOverTcp, 9, [](Group& group) -> std::string {
     int64_t value = group.rank();
+    const auto as_bytes = std::as_writable_bytes(std::span(&value, 1));
+    if (group.rank() == 0)
+      if (Status status = group.send(3, 2, as_bytes, within(kLong)); !status.ok())
+        return status.details();
+    if (group.rank() == 3) {
+      const auto from = group.receive_any(2, as_bytes, within(kLong));
+      if (!from) return from.status().details();
+      if (group.members().linked(6)) return "it has made a link";  // where it waits for nobody
+    }
+    if (std::string why = barrier(group); !why.empty()) return why;
     if (group.rank() != 3) {
-      const Status status = group.send(3, 1, std::as_bytes(std::span(&value, 1)), within(kLong));
+      const Status status = group.send(3, 1, as_bytes, within(kLong));
       return status.ok() ? barrier(group) : status.details();
     }
     int64_t all = 0;
     for (int i = 0; i < 8; ++i) {
-      const auto from =
-          group.receive_any(1, std::as_writable_bytes(std::span(&value, 1)), within(kLong));
+      const auto from = group.receive_any(1, as_bytes, within(kLong));
       if (!from) return from.status().details();
       if (*from != value) return "another rank's";
       all += value;
     }
     return all == 33 ? barrier(group) : "a message came twice";
+  });
+}
+
+TEST_CASE("links: who waits for a message from any rank is told when all have left") {
+  as_ranks_of(kOverTcp, 9, [](Group& group) -> std::string {
+    if (std::string why = barrier(group); !why.empty() || group.rank() != 3) return why;
+    int64_t value = 0;
+    const auto from =
+        group.receive_any(1, std::as_writable_bytes(std::span(&value, 1)), within(kLong));
+    return from ? "a message" : from.status().details() == "all other ranks have left the group"
+                                    ? ""
+                                    : from.status().details();
   });
 }
 

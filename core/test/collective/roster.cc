@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "base/fd.h"
@@ -45,6 +46,54 @@ class SilentPort {
   std::string place_;
 };
 
+// What the group knows.
+constexpr wire::Nonce kKey{};
+
+// A rank 3 that lets rank 6 in, and does not say whether it takes the link.
+class MuteRank {
+ public:
+  MuteRank() {
+    const Variable transport("TENSORWIRE_TRANSPORT", "tcp");
+    auto poller = runtime().background();
+    REQUIRE(poller.ok());
+    door_.emplace(runtime(), **poller, [this, to = *poller](meet::Connected connected) {
+      const auto link = make_ref<Link>(runtime(), std::move(connected.transport),
+                                       std::move(connected.peer), 1 << 20, Link::Role::kServer);
+      link->attach<Port>(asked_);
+      CHECK(link->start(*to).ok());
+      link_ = link;
+    });
+    auto policy = route::choose(runtime().kinds());
+    REQUIRE(policy.ok());
+    REQUIRE(door_->open(*policy, "127.0.0.1").ok());
+    door_->admit(kHigh, runtime().hello(), collective::pass_of(kKey, kLow, kHigh));
+  }
+  std::string place() const { return door_->places()[0]; }
+  bool asked() const { return asked_; }
+  // After it was asked.
+  void leave() {
+    door_.reset();
+    link_->close({Code::kCancelled, "this process has left"});
+  }
+
+ private:
+  class Port final : public CallPort {
+   public:
+    Port(Link& link, std::atomic<bool>& asked) : CallPort(link), asked_(asked) {}
+
+   private:
+    Status on_request(Ref<Parcel>) override {
+      asked_ = true;
+      return {};
+    }
+    std::atomic<bool>& asked_;
+  };
+
+  std::atomic<bool> asked_{false};
+  Ref<Link> link_;  // written before that
+  std::optional<collective::Door> door_;
+};
+
 // Ranks 3 and 6 of 9 in one process, without the others.
 class TwoRanks {
  public:
@@ -64,9 +113,9 @@ class TwoRanks {
     std::vector<Address> addresses(kSize);
     addresses[kLow] = low;
     addresses[kHigh] = high_address_;
-    low_->settle(key_, addresses);
+    low_->settle(kKey, addresses);
     if (!low_place.empty()) addresses[kLow].places = {low_place};
-    high_->settle(key_, addresses);
+    high_->settle(kKey, addresses);
     low_members_ = std::make_unique<Members>(low_);
     high_members_ = std::make_unique<Members>(high_);
   }
@@ -81,7 +130,7 @@ class TwoRanks {
     auto policy = route::choose(runtime().kinds());
     REQUIRE(policy.ok());
     return collective::knock(runtime(), *policy, kHigh, high_address_,
-                             collective::pass_of(key_, kHigh, kLow), within(kLong));
+                             collective::pass_of(kKey, kHigh, kLow), within(kLong));
   }
   // A message each way comes.
   void check_link() {
@@ -107,7 +156,6 @@ class TwoRanks {
   }
 
  private:
-  const wire::Nonce key_{};
   Address high_address_;
   Ref<Roster> low_, high_;
   std::unique_ptr<Members> low_members_, high_members_;
@@ -145,64 +193,51 @@ TEST_CASE("roster: waits that are too short for a connection come to one link") 
   }
 }
 
-TEST_CASE("roster: a rank takes what it was offered once its own attempt has come to nothing") {
-  const SilentPort silent;
-  TwoRanks ranks(silent.place());
-  std::atomic<bool> asked{false}, give_up{false};
-  struct Signals {
-    std::atomic<bool>&asked, &give_up;
-  } signals{asked, give_up};
-  std::thread other([&] {
-    const Wait wait{kForever,
-                    [](void* context) -> int {
-                      const auto& [seen, ended] = *static_cast<Signals*>(context);
-                      seen = true;
-                      return ended;
-                    },
-                    &signals};
-    CHECK(ranks.high().reach(kLow, wait).ok());  // what it was offered meanwhile
-  });
-  while (!asked) std::this_thread::yield();
-  // It is at it: the other one's link has to wait.
-  CHECK(ranks.low().reach(kHigh, within(100 * kMillisecond)).status().code() ==
-        Code::kDeadlineExceeded);
-  CHECK(ranks.high().links() == 0);
-  give_up = true;
-  CHECK(ranks.low().reach(kHigh, within(kLong)).ok());
-  other.join();
+TEST_CASE("roster: an offer that is taken is used, whether a wait is there or not") {
+  TwoRanks ranks;
+  (void)ranks.high().reach(kLow, within(kMicrosecond));
+  CHECK(eventually([&] { return ranks.high().links() == 1; }));
   ranks.check_link();
 }
 
-TEST_CASE("roster: who asks a rank that has left is told, and does not wait") {
+TEST_CASE("roster: a rank takes what comes while its own attempt gets nowhere") {
   const SilentPort silent;
   TwoRanks ranks(silent.place());
-  std::atomic<bool> asked{false};
+  std::atomic<bool> trying{false};
   std::thread other([&] {
     const Wait wait{kForever,
                     [](void* context) -> int {
                       *static_cast<std::atomic<bool>*>(context) = true;
                       return 0;
                     },
-                    &asked};
-    (void)ranks.high().reach(kLow, wait);
+                    &trying};
+    CHECK(ranks.high().reach(kLow, wait).ok());
   });
-  while (!asked) std::this_thread::yield();
-  CHECK(ranks.low().reach(kHigh, within(50 * kMillisecond)).status().code() ==
-        Code::kDeadlineExceeded);
-  // The link is offered, and not taken: a group that ends leaves it so, or takes it and is gone.
-  std::thread waiting([&] {
-    const auto port = ranks.low().reach(kHigh, within(kLong));
-    if (!port) CHECK(port.status().code() == Code::kUnavailable);
-  });
-  ranks.of(kHigh).fail({Code::kCancelled, "the user had enough"});
+  while (!trying) std::this_thread::yield();
+  CHECK(ranks.low().reach(kHigh, within(kLong)).ok());
   other.join();
+  ranks.check_link();
+}
+
+TEST_CASE("roster: where both have asked, the higher rank's link is the one, if it comes about") {
+  MuteRank mute;
+  TwoRanks ranks(mute.place());
+  std::thread other([&] { CHECK(ranks.high().reach(kLow, within(kLong)).ok()); });
+  REQUIRE(eventually([&] { return mute.asked(); }));
+  CHECK(ranks.low().reach(kHigh, within(100 * kMillisecond)).status().code() ==
+        Code::kDeadlineExceeded);
+  CHECK(ranks.high().links() == 0);
+  mute.leave();  // so that comes to nothing
+  CHECK(ranks.low().reach(kHigh, within(kLong)).ok());
+  other.join();
+  ranks.check_link();
+}
+
+TEST_CASE("roster: who asks a rank that has left is told, and does not wait") {
+  TwoRanks ranks;
+  ranks.of(kHigh).fail({Code::kCancelled, "the user had enough"});
   ranks.high().leave();
-  waiting.join();
-  const auto later = ranks.low().reach(kHigh, within(kLong));
-  if (later)
-    CHECK(eventually([&] { return !ranks.low().standing(kHigh).ok(); }));
-  else
-    CHECK(later.status().code() == Code::kUnavailable);
+  CHECK(ranks.low().reach(kHigh, within(kLong)).status().code() == Code::kUnavailable);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Strangers at a server's sockets, and clients that come with the wrong papers.
 #include "meet/listener.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -392,6 +393,26 @@ TEST_CASE("listener: closed, it dismisses everybody and leaves nothing behind") 
   for (const Fd& fd : waiting) CHECK(dismissed(fd));
   CHECK(access(path.c_str(), F_OK) != 0);
   CHECK(access(path.substr(0, path.rfind('/')).c_str(), F_OK) != 0);
+}
+
+TEST_CASE("listener: closed, it lets nobody in where a child has its sockets, too") {
+  Gate gate(60 * kSecond);
+  const std::string port = gate.tcp.substr(gate.tcp.rfind(':') + 1);
+  std::vector<Fd> inherited;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens)
+      inherited.emplace_back(dup(fd));
+  }
+  CHECK(!inherited.empty());
+  gate.listener->close();
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(port)));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const Fd late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(connect(late.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0);
 }
 
 TEST_CASE("listener: addresses that cannot be listened on") {
