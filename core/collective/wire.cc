@@ -89,8 +89,8 @@ std::string encode_word(const Word& word) {
 }
 
 Result<Word> decode_word(std::string_view bytes, int ranks) {
-  if (bytes.size() < kWordSize)
-    return wire::protocol_error({"a word of a rank is cut short after ", bytes.size(), " bytes"});
+  if (bytes.size() < kWordSize || bytes.size() > kWordSize + kMostWhy)
+    return wire::protocol_error({"a word of a rank has ", bytes.size(), " bytes"});
   const auto* const at = reinterpret_cast<const std::byte*>(bytes.data());
   const auto rank = wire::load<uint32_t>(at);
   const auto fate = wire::load<uint8_t>(at + 4);

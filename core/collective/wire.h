@@ -90,7 +90,8 @@ struct Word {
 //       5     -  why: what is longer than kMostWhy is cut
 inline constexpr size_t kMostWhy = 4096;
 std::string encode_word(const Word& word);
-// The text points into the bytes. INTERNAL: cut short, or of a rank or fate that there is not.
+// The text points into the bytes. INTERNAL: too short or long, or of a rank or fate that there is
+// not.
 Result<Word> decode_word(std::string_view bytes, int ranks);
 
 // Bytes of each rank, in one message: of each a u32 length, and they.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What messages of collectives begin with, what ranks that join say and put into the store, what
-// ranks of a host read in each other's stages, and what they say of arrays on devices: what decodes
-// names operations, types and reductions that there are, and encodes to the same bytes again, but
-// for the reserved ones of a Hello.
+// they tell each other of the group, what ranks of a host read in each other's stages, and what they
+// say of arrays on devices: what decodes names operations, types, reductions and ranks that there
+// are, and encodes to the same bytes again, but for the reserved ones of a Hello.
 #include <algorithm>
 
 #include "collective/wire.h"
@@ -14,8 +14,9 @@ namespace {
 using fuzz::Bytes;
 using fuzz::require;
 
-constexpr size_t kReserved = 88;                              // offset in a Hello
-constexpr size_t kAnswerHello = sizeof(wire::Nonce) + 4 + 8;  // offset of the Hello of its Welcome
+constexpr size_t kReserved = 88;  // offset in a Hello
+// ... of the Hello of its Welcome.
+constexpr size_t kAnswerHello = 2 * sizeof(wire::Nonce) + 4 + 8;
 
 void one_call(const Bytes& bytes) {
   const auto call = decode_call(bytes);
@@ -93,6 +94,22 @@ void one_answer(const Bytes& bytes) {
           "what was decoded encodes to the same bytes");
 }
 
+void one_word(const Bytes& bytes) {
+  const std::string_view said(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const auto word = decode_word(said, 16);
+  if (!word.ok()) return fuzz::require_sentence(word.status());
+  require(word->rank >= 0 && word->rank < 16, "a word is of a rank of the group");
+  require(encode_word(*word) == said, "what was decoded encodes to the same bytes");
+}
+
+void one_all(const Bytes& bytes) {
+  const auto all = decode_all(bytes, 3);
+  if (!all.ok()) return fuzz::require_sentence(all.status());
+  require(all->size() == 3, "there are bytes of each rank");
+  require(std::ranges::equal(encode_all(*all), bytes),
+          "what was decoded encodes to the same bytes");
+}
+
 void one(fuzz::Input input) {
   const Bytes bytes = input.rest();
   one_presence(bytes);
@@ -104,6 +121,8 @@ void one(fuzz::Input input) {
   one_step(bytes);
   one_joining(bytes);
   one_offer(bytes);
+  one_word(bytes);
+  one_all(bytes);
 }
 
 }  // namespace

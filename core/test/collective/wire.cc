@@ -60,6 +60,7 @@ TEST_CASE("word: what was encoded is decoded, and nothing else") {
   CHECK(collective::decode_word(bytes, 4).value() == some);
   CHECK(!collective::decode_word(bytes, 3).ok());  // no such rank
   CHECK(!collective::decode_word(std::string_view(bytes).substr(0, 4), 4).ok());
+  CHECK(!collective::decode_word(bytes + std::string(collective::kMostWhy, 'x'), 4).ok());
   std::string spoiled = bytes;
   spoiled[4] = 4;
   CHECK(!collective::decode_word(spoiled, 4).ok());
