@@ -174,11 +174,11 @@ void Roster::answered(int rank, const MemberPort& port) noexcept {
   Offered offered;
   {
     const MutexLock lock(mutex_);
+    if (stage_ != Stage::kSettled || owned_[at]) return;
     const auto& [its, question] = offered_[at];
     if (its.get() != &port || !question || !question->ended() ||
         question->outcome().code != Code::kOk)
       return;
-    if (stage_ != Stage::kSettled || owned_[at]) return;
     place(rank, its);
     offered = std::exchange(offered_[at], {});
   }
@@ -251,7 +251,7 @@ void Roster::watch_links(const Ref<EventQueue>& queue) {
 
 void Roster::unwatch_links(const Ref<EventQueue>& queue) {
   const MutexLock lock(mutex_);
-  std::erase(watching_, queue);
+  std::erase_if(watching_, [&](const Ref<EventQueue>& each) { return each.get() == queue.get(); });
 }
 
 Status Roster::hindrance(int rank) const {
