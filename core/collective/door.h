@@ -27,20 +27,20 @@ struct Pass {
 Pass pass_of(const wire::Nonce& key, int host, int guest);
 
 // Where a rank is.
-struct Address {
+struct RankAddress {
   wire::Hello hello;
   wire::InstanceId instance{};
   std::vector<std::string> places;  // <kind>:<where>, best first
 };
 
 // Sockets that are open until it goes. Whoever comes has to show a pass that was admitted.
-class Door {
+class GroupDoor {
  public:
   // `arrived` is called by the runtime's background; the peer's agent says which rank it is.
-  Door(Runtime& runtime, Poller& poller, std::function<void(meet::Connected)> arrived);
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
-  ~Door() { listener_->close(); }
+  GroupDoor(Runtime& runtime, Poller& poller, std::function<void(meet::Connected)> arrived);
+  GroupDoor(const GroupDoor&) = delete;
+  GroupDoor& operator=(const GroupDoor&) = delete;
+  ~GroupDoor() { listener_->close(); }
 
   // Opens what links of this process's kinds come by. `host`: where ranks of other hosts come to.
   Status open(const route::Policy& policy, const std::string& host);
@@ -59,6 +59,6 @@ class Door {
 
 // Connects to a rank. The text of an error says how each transport failed. CANCELLED: interrupted.
 Result<meet::Connected> knock(Runtime& runtime, const route::Policy& policy, int host,
-                              const Address& address, const Pass& pass, const Wait& wait);
+                              const RankAddress& address, const Pass& pass, const Wait& wait);
 
 }  // namespace tw::collective

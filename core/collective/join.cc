@@ -31,9 +31,9 @@ uint64_t most_descriptors() {
 }
 
 // Whether ranks may share memory, by what they say of themselves. The same for both.
-bool may_share_memory(Runtime& runtime, const Address& a, const Address& b) {
+bool may_share_memory(Runtime& runtime, const RankAddress& a, const RankAddress& b) {
   if (!wire::same_host(a.hello, b.hello) || !wire::same_user(a.hello, b.hello)) return false;
-  const auto local = [&](const Address& address, std::string_view name) {
+  const auto local = [&](const RankAddress& address, std::string_view name) {
     return std::ranges::any_of(address.places, [&](const std::string& place) {
       return place.starts_with(name) && place.substr(name.size()).starts_with(':');
     });
@@ -44,7 +44,7 @@ bool may_share_memory(Runtime& runtime, const Address& a, const Address& b) {
   });
 }
 
-std::vector<std::byte> encode_address(const Address& address) {
+std::vector<std::byte> encode_address(const RankAddress& address) {
   wire::Welcome welcome;  // for nobody: without a secret
   welcome.hello = address.hello;
   welcome.instance = address.instance;
@@ -54,7 +54,7 @@ std::vector<std::byte> encode_address(const Address& address) {
   return bytes;
 }
 
-Address address_of(const wire::Welcome& welcome) {
+RankAddress address_of(const wire::Welcome& welcome) {
   return {welcome.hello, welcome.instance, {welcome.addresses.begin(), welcome.addresses.end()}};
 }
 
@@ -127,10 +127,10 @@ class GroupEntry {
 
   // All learn where each is; those that may share memory make links.
   Status introduce() {
-    const Address own{runtime_.hello(), runtime_.instance(), roster_->door().places()};
+    const RankAddress own{runtime_.hello(), runtime_.instance(), roster_->door().places()};
     auto all = share(*members_, kAddressesTag, encode_address(own), wait_);
     if (!all) return all.status();
-    std::vector<Address> addresses;
+    std::vector<RankAddress> addresses;
     for (const std::vector<std::byte>& bytes : *all) {
       const auto welcome = wire::decode_welcome(bytes);
       if (!welcome) return welcome.status();

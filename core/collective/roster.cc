@@ -78,10 +78,10 @@ std::string Roster::name(int rank) const {
 
 Status Roster::open(route::Policy policy, const std::string& host) {
   policy_ = std::move(policy);
-  door_ = std::make_unique<Door>(runtime_, *poller_,
-                                 [self = Ref<Roster>::share(this)](meet::Connected connected) {
-                                   self->arrived(std::move(connected));
-                                 });
+  door_ = std::make_unique<GroupDoor>(runtime_, *poller_,
+                                      [self = Ref<Roster>::share(this)](meet::Connected connected) {
+                                        self->arrived(std::move(connected));
+                                      });
   return door_->open(policy_, host);
 }
 
@@ -206,7 +206,7 @@ void Roster::look_at_guest(int rank) noexcept {
   if (guest.question) guest.port->say_whether(*guest.question, taken);
 }
 
-Status Roster::connect(int rank, const Address& address, const Pass& pass, const Wait& wait) {
+Status Roster::connect(int rank, const RankAddress& address, const Pass& pass, const Wait& wait) {
   auto connected = knock(runtime_, policy_, rank, address, pass, wait);
   if (!connected) return connected.status();
   auto port = make_port(rank, std::move(*connected), Link::Role::kClient);
@@ -224,7 +224,7 @@ void Roster::settle() {
   door_.reset();
 }
 
-void Roster::settle(const wire::Nonce& key, std::vector<Address> addresses) {
+void Roster::settle(const wire::Nonce& key, std::vector<RankAddress> addresses) {
   key_ = key;
   addresses_ = std::move(addresses);
   for (int guest = 0; guest < static_cast<int>(addresses_.size()); ++guest)
@@ -550,6 +550,7 @@ void Roster::leave() {
   if (!home_.here()) return;
   {
     // Ranks that regroup may have lost all others that know who has left.
+    const MutexLock turn(telling_);
     const MutexLock lock(mutex_);
     if (trouble_.load(std::memory_order_relaxed) >= 0 || failed_.load()) asks_ = asked_ = true;
   }

@@ -45,18 +45,18 @@ class Roster final : public PortOwner {
 
   // ---- while ranks join ----
 
-  // As Door::open().
+  // As GroupDoor::open().
   Status open(route::Policy policy, const std::string& host);
-  Door& door() { return *door_; }
+  GroupDoor& door() { return *door_; }
   // Connects to another rank, with the pass that it has given.
-  Status connect(int rank, const Address& address, const Pass& pass, const Wait& wait);
+  Status connect(int rank, const RankAddress& address, const Pass& pass, const Wait& wait);
   // Grows with each link, and with all that becomes known of a rank.
   Event& changed() { return changed_; }
   // All ranks are there, and no other links are made.
   void settle();
   // ... others are made when they are wanted. `key`: what only the group knows; `addresses`: by
   // rank. Who has no link yet is admitted.
-  void settle(const wire::Nonce& key, std::vector<Address> addresses);
+  void settle(const wire::Nonce& key, std::vector<RankAddress> addresses);
 
   // ---- then ----
 
@@ -132,10 +132,10 @@ class Roster final : public PortOwner {
   Poller* const poller_;
   const int rank_;
   const Birthplace home_;
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<GroupDoor> door_;
   route::Policy policy_;
-  wire::Nonce key_{};               // written by settle()
-  std::vector<Address> addresses_;  // likewise
+  wire::Nonce key_{};                   // written by settle()
+  std::vector<RankAddress> addresses_;  // likewise
   std::vector<std::atomic<CallPort*>> ports_;
   std::vector<std::atomic<Fate>> fates_;
   std::atomic<int> trouble_{-1};     // the first rank that is gone, or has failed; -1: none
@@ -157,7 +157,7 @@ class Roster final : public PortOwner {
   std::vector<Fate> due_ TW_GUARDED_BY(mutex_);        // to be told; kThere: nothing
   std::vector<bool> told_left_ TW_GUARDED_BY(mutex_);  // that it has left the others know
   bool asks_ TW_GUARDED_BY(mutex_) = false;            // who has left
-  bool asked_ TW_GUARDED_BY(mutex_) = false;           // the others
+  bool asked_ TW_GUARDED_BY(telling_) = false;         // the others
 };
 
 }  // namespace tw::collective

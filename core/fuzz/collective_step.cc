@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What messages of collectives begin with, what ranks that join say and put into the store, what
-// they tell each other of the group, what ranks of a host read in each other's stages, and what they
-// say of arrays on devices: what decodes names operations, types, reductions and ranks that there
-// are, and encodes to the same bytes again, but for the reserved ones of a Hello.
+// they tell each other of the group, what ranks of a host read in each other's stages, and what
+// they say of arrays on devices: what decodes names operations, types, reductions and ranks that
+// there are, and encodes to the same bytes again, but for the reserved ones of a Hello.
 #include <algorithm>
 
 #include "collective/wire.h"

@@ -299,9 +299,10 @@ TEST_CASE("links: who waits for a message from any rank is told when all have le
     int64_t value = 0;
     const auto from =
         group.receive_any(1, std::as_writable_bytes(std::span(&value, 1)), within(kLong));
-    return from ? "a message" : from.status().details() == "all other ranks have left the group"
-                                    ? ""
-                                    : from.status().details();
+    return from ? "a message"
+           : from.status().details() == "all other ranks have left the group"
+               ? ""
+               : from.status().details();
   });
 }
 

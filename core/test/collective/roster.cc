@@ -20,8 +20,8 @@
 namespace tw::test {
 namespace {
 
-using collective::Address;
 using collective::Members;
+using collective::RankAddress;
 using collective::Roster;
 
 constexpr int kSize = 9, kLow = 3, kHigh = 6;
@@ -91,7 +91,7 @@ class MuteRank {
 
   std::atomic<bool> asked_{false};
   Ref<Link> link_;  // written before that
-  std::optional<collective::Door> door_;
+  std::optional<collective::GroupDoor> door_;
 };
 
 // Ranks 3 and 6 of 9 in one process, without the others.
@@ -108,9 +108,9 @@ class TwoRanks {
       REQUIRE(policy.ok());
       REQUIRE((*roster)->open(std::move(*policy), "127.0.0.1").ok());
     }
-    const Address low{runtime().hello(), runtime().instance(), low_->door().places()};
+    const RankAddress low{runtime().hello(), runtime().instance(), low_->door().places()};
     high_address_ = {runtime().hello(), runtime().instance(), high_->door().places()};
-    std::vector<Address> addresses(kSize);
+    std::vector<RankAddress> addresses(kSize);
     addresses[kLow] = low;
     addresses[kHigh] = high_address_;
     low_->settle(kKey, addresses);
@@ -156,7 +156,7 @@ class TwoRanks {
   }
 
  private:
-  Address high_address_;
+  RankAddress high_address_;
   Ref<Roster> low_, high_;
   std::unique_ptr<Members> low_members_, high_members_;
 };
