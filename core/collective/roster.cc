@@ -314,9 +314,11 @@ Status Roster::make_link(int rank, const Wait& wait) {
   } asked{*this, rank, wait};
   const Wait attempt{wait.deadline,
                      [](void* context) -> int {
-                       const auto& [roster, to, users] = *static_cast<const Asked*>(context);
-                       (void)has_memory_for([&roster] { roster.look_at_hosts(); });
-                       return roster.port(to) || !roster.hindrance(to).ok() ||
+                       const Asked& about = *static_cast<const Asked*>(context);
+                       const Wait& users = about.wait;
+                       (void)has_memory_for([&about] { about.roster.look_at_hosts(); });
+                       return about.roster.port(about.rank) ||
+                              !about.roster.hindrance(about.rank).ok() ||
                               (users.interrupted && users.interrupted(users.context) != 0);
                      },
                      &asked};
