@@ -18,9 +18,9 @@ from tests.torture.figures import Row, Say, circumstances, table
 from tests.torture.processes import LOG
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
-PLACES: Final = ("campaign", "kills", "groups", "weights", "regions")
+PLACES: Final = ("campaign", "kills", "groups", "hosts", "weights", "regions")
 """Where the page has tables: of a run of all parts, and of those with kills of ranks, with groups,
-with weights and with remote memory."""
+with hosts, with weights and with remote memory."""
 
 
 def chosen(only: list[str]) -> list[str]:
