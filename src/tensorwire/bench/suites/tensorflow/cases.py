@@ -53,8 +53,8 @@ def moved(work: Work) -> int:
 
 
 def largest(work: Work) -> int:
-    """Bytes of the largest tensor that is moved."""
-    return work.size // MANY if work.case == "many" else work.size
+    """Bytes of the largest tensor that is moved, about."""
+    return work.size // {"many": MANY, "ps-step": VARIABLES}.get(work.case, 1)
 
 
 @contextmanager
