@@ -142,7 +142,7 @@ def first() -> str:
 
     def lines(title: str, report: Report, case: str) -> list[Line]:
         rows = Rows([report])
-        found = []
+        found: list[Line] = []
         for row in report.rows:
             steady = rows.one(contender=row.contender, transport=row.transport, case=case)
             if row.case != FIRST or steady is None:
