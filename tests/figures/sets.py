@@ -81,8 +81,8 @@ SETS: Final[dict[str, Set]] = {
         "Calls, beside other libraries",
         "Whole calls through Python on both ends, over our transports, stock grpcio, and libraries "
         "that users have for the same purpose.",
-        ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.12"],
-        260,
+        ["tensorwire bench rpc --peers zmq,flight,nixl,mpi --seconds 0.15"],
+        300,
         headline=True,
     ),
     "repeated": Set(
@@ -90,7 +90,7 @@ SETS: Final[dict[str, Set]] = {
         "One command, run twice with nothing changed. The second run beside the first, as "
         "`tensorwire bench compare` tells it: no row of ours should differ by more than its noise.",
         [f"RUN=1 {_AGAIN}", f"RUN=2 {_AGAIN}"],
-        20,
+        15,
     ),
     "peers": Set(
         "Calls, beside more libraries",
@@ -111,7 +111,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench rpc --sizes 1G --cases request --origin ordinary --reads no "
             "--no-limits --rounds 2",
         ],
-        130,
+        105,
     ),
     "callers": Set(
         "Eight callers",
@@ -158,7 +158,7 @@ SETS: Final[dict[str, Set]] = {
             for model, batch, batches, tcp in TRAINED
             for way in ("", *([" --transport tcp"] if tcp else []))
         ],
-        335,
+        330,
     ),
     "tf-grpc": Set(
         "TF-gRPC-Bench",
@@ -265,7 +265,7 @@ SETS: Final[dict[str, Set]] = {
         "Whole training steps of a stock TensorFlow between two workers, by its own ring over gRPC "
         "and by our groups.",
         ["tensorwire bench tensorflow --cases mirrored --transport shm"],
-        50,
+        45,
     ),
     "remote": Set(
         "Remote memory",
@@ -285,7 +285,7 @@ SETS: Final[dict[str, Set]] = {
             "tensorwire bench weights --peers gloo,grpcio,mpich,nixl --rounds 2",
             "tensorwire bench weights --cases resharded --peers none",
         ],
-        260,
+        225,
     ),
     "first": Set(
         "First use",
@@ -296,13 +296,13 @@ SETS: Final[dict[str, Set]] = {
             "--no-limits --seconds 0.1",
             "tensorwire bench weights --cases copied,first --receivers 1 --peers none --rounds 3",
         ],
-        60,
+        100,
     ),
     "queue": Set(
         "Queues",
         "Several processes put arrays into a bounded queue, one gets them.",
         ["tensorwire bench queue --seconds 0.3"],
-        50,
+        45,
     ),
     "channels": Set(
         "Channels for gradients",
