@@ -120,7 +120,7 @@ constexpr SettingOf<Settings> kSettings[] = {
       "TENSORWIRE_SILENCE_SECONDS"}},
     {&Settings::spin,
      {"spin_us", "TENSORWIRE_SPIN_US", Whole{0, 10'000, setting::Shape::kAny, kMicrosecond},
-      "how many microseconds a waiting thread polls before it sleeps"}},
+      "how many microseconds a waiting thread polls at most before it sleeps"}},
     {&Settings::trace_events,
      {"trace_events", "TENSORWIRE_TRACE", Whole{0, 10'000'000},
       "protocol steps that each link keeps"}},

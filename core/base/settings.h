@@ -33,7 +33,7 @@ struct Settings {
   size_t shared_memory_bytes = size_t{1} << 30;
   size_t max_message_bytes = size_t{16} << 30;
   size_t stream_window_bytes = 16 << 20;
-  Nanos spin = 50 * kMicrosecond;
+  Nanos spin = 200 * kMicrosecond;
   Nanos stall = 60 * kSecond;  // 0: never
   Nanos silence = 30 * kSecond;
   Nanos group_silence = kSecond;  // 0: as `silence`

@@ -40,7 +40,8 @@ SharedStages::SharedStages(Team team, OwnStage own, std::vector<std::optional<Pe
       memories_(std::move(memories)),
       places_(static_cast<size_t>(size_)),
       crowded_(more_than_processors(size_)),
-      spinner_(crowded_ ? 0 : spin) {
+      // Beside a rank that waits there may be threads of its own that compute.
+      spinner_(crowded_ ? 0 : std::min(spin, Spinner::kUsual)) {
   if (arena && !memories_.empty()) arenas_.emplace(*arena, memories_);
 }
 

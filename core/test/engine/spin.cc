@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <utility>
+#include <vector>
+
 namespace tw {
 namespace {
 
@@ -16,14 +19,41 @@ int looks(Spinner& spinner) {
   return count;
 }
 
+// Whether a wait polls at all that ends after so long.
+bool ends_after(Spinner& spinner, Nanos time) {
+  const Nanos end = now() + time;
+  bool polled = false;
+  return spinner([&] {
+    const bool due = now() >= end;
+    return std::exchange(polled, true) && due;
+  });
+}
+
 TEST_CASE("spin: a link's first wait does not poll, the next ones do until they do not pay" *
           doctest::skip(single_cpu())) {
   Spinner spinner(10 * kMicrosecond);
   CHECK(looks(spinner) == 1);
   for (int i = 0; i < 16; ++i) CHECK(looks(spinner) > 1);
-  int polled = 0;
-  for (int i = 0; i < 32; ++i) polled += looks(spinner) > 1;
-  CHECK(polled == 2);
+  // Ever more rarely.
+  std::vector<int> polled;
+  for (int i = 0; i < 600; ++i)
+    if (looks(spinner) > 1) polled.push_back(i);
+  REQUIRE(polled.size() >= 3);
+  CHECK(polled.size() <= 8);
+  for (size_t i = 1; i + 1 < polled.size(); ++i)
+    CHECK(polled[i + 1] - polled[i] >= polled[i] - polled[i - 1]);
+}
+
+TEST_CASE("spin: where longer waits end in time, all are polled for as long" *
+          doctest::skip(single_cpu())) {
+  // Of a loaded machine: by far the longest, so that a thread that is put aside is in time, too.
+  Spinner spinner(10 * kSecond);
+  CHECK_FALSE(ends_after(spinner, 0));  // the first
+  const Nanos longer = 2 * Spinner::kUsual;
+  int found = 0;
+  for (int i = 0; i < 16; ++i) found += ends_after(spinner, longer);
+  CHECK(found >= 1);
+  for (int i = 0; i < 16; ++i) CHECK(ends_after(spinner, longer));
 }
 
 TEST_CASE("spin: what is there at once is found without polling") {
