@@ -7,9 +7,9 @@
 namespace tw {
 
 const char* name_of(TraceStep step) {
-  static constexpr const char* kNames[kTraceSteps] = {"MESSAGE", "MAP",   "EAGER",     "DATA",
-                                                      "RTS",     "READ",  "READ_DONE", "FIN",
-                                                      "CREDIT",  "ABORT", "GOAWAY",    "SEND"};
+  static constexpr const char* kNames[kTraceSteps] = {
+      "MESSAGE",   "MAP", "RETURN", "EAGER", "DATA",   "RTS", "READ",
+      "READ_DONE", "FIN", "CREDIT", "ABORT", "GOAWAY", "SEND"};
   return kNames[static_cast<size_t>(step)];
 }
 

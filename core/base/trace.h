@@ -17,6 +17,7 @@ namespace tw {
 enum class TraceStep : uint8_t {
   kMessage,   // a message is announced; segment: how many it has; bytes: what the frame carries
   kMap,       // a segment that the receiver maps; id: its lease
+  kReturn,    // a segment that the receiver had lent, by `id`
   kEager,     // small segments from `segment` on
   kData,      // a chunk that is pushed
   kRts,       // a chunk may be read; id: the rendezvous
@@ -28,7 +29,7 @@ enum class TraceStep : uint8_t {
   kGoAway,    // no new calls
   kSend,      // the transport takes bytes at once: a system call, a write to the ring, a SEND
 };
-inline constexpr size_t kTraceSteps = 12;
+inline constexpr size_t kTraceSteps = 13;
 const char* name_of(TraceStep step);
 
 struct TraceEvent {

@@ -159,6 +159,7 @@ class End final : public Receiver::Sink {
   Status on_credit(uint64_t, uint64_t) override { return stray(); }
   void on_go_away(Code, std::string_view) override {}
   Result<InSegment> on_map(const wire::SegmentInfo&) override { return stray(); }
+  Result<InSegment> on_return(const wire::SegmentInfo&) override { return stray(); }
 
  private:
   static size_t aligned(uint64_t length) { return (std::min<uint64_t>(length, 4096) + 15) / 8 * 8; }

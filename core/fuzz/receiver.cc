@@ -73,6 +73,9 @@ class Record final : public Receiver::Sink {
   Result<InSegment> on_map(const wire::SegmentInfo&) override {
     return Status{Code::kInternal, "protocol error: there is no memory to map"};
   }
+  Result<InSegment> on_return(const wire::SegmentInfo&) override {
+    return Status{Code::kInternal, "protocol error: there is no such lease"};
+  }
 
   Status on_region(const wire::Region& region) override {
     note({"region", region.id, region.length, region.rights});
@@ -225,6 +228,7 @@ class Peer {
       const uint8_t kind = input_.byte();
       wire::SegmentInfo info{length(), static_cast<wire::SegmentKind>(kind % 4), {}};
       if (kind == 255) info.kind = wire::SegmentKind::kMap;
+      if (kind == 254) info.kind = wire::SegmentKind::kReturn;
       if (info.length == 0 && info.kind > wire::SegmentKind::kEager) info.length = 1;
       if (info.kind == wire::SegmentKind::kInline) inlined += info.length;
       begun.segments.push_back(info);
@@ -247,7 +251,7 @@ class Peer {
   void advance(Begun& begun) {
     const auto done = [](const wire::SegmentInfo& info) {
       return info.length == 0 || info.kind == wire::SegmentKind::kInline ||
-             info.kind == wire::SegmentKind::kMap;
+             wire::described(info.kind);
     };
     while (begun.segment < begun.segments.size() && done(begun.segments[begun.segment]))
       ++begun.segment;

@@ -50,6 +50,17 @@ class Link::Returns final : public LeaseReturn {
   Link* link_ TW_GUARDED_BY(mutex_);
 };
 
+// Keeps what came back from the peer for as long as it is viewed here.
+class Link::Reclaimed final : public LeaseReturn {
+ public:
+  Reclaimed(Ref<Block> block, Hold hold) : block_(std::move(block)), hold_(std::move(hold)) {}
+  void lease_done(uint64_t) noexcept override {}
+
+ private:
+  const Ref<Block> block_;
+  const Hold hold_;
+};
+
 Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
            Role role, const Wanted& wanted)
     : runtime_(runtime),
@@ -478,6 +489,32 @@ void Link::on_go_away(Code code, std::string_view reason) {
   life_.leave(code, reason);
   if (code != Code::kOk) return;
   for (const auto& port : messages_) port->on_peer_closed();
+}
+
+Ref<LeasedView> Link::held(std::span<const std::byte> bytes) const {
+  if (bytes.size() < wire::kLeastReturned || (peer_.features & wire::kReturned) == 0 ||
+      views_.load(std::memory_order_relaxed) == 0)
+    return nullptr;
+  return transport_->held(bytes);
+}
+
+Result<InSegment> Link::on_return(const wire::SegmentInfo& segment) {
+  const auto lent = [&] {
+    const MutexLock lock(send_mutex_);
+    return sender_.lent(segment.map.lease, {segment.map.slab, segment.map.generation,
+                                            segment.map.offset, segment.length});
+  }();
+  if (!lent) return lent.status();
+  const auto located = lent->block->slab().harmless(lent->bytes);
+  if (!located) return located.status();
+  auto view =
+      LeasedView::make(*located, make_ref<Reclaimed>(lent->block, lent->hold), segment.map.lease);
+  if (!view) return view.status();
+  InSegment in;
+  in.data = (*view)->bytes().data();
+  in.size = segment.length;
+  in.hold = std::move(*view);
+  return in;
 }
 
 Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {

@@ -140,6 +140,9 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   void count_threshold_move() { threshold_moves_.fetch_add(1, std::memory_order_relaxed); }
   // A segment is pushed, because the arena had no room or no lease for it.
   void count_crowded(Status why);
+  // The peer's memory on lease to this process, if these bytes can go back as such: see
+  // PeerArena::held().
+  Ref<LeasedView> held(std::span<const std::byte> bytes) const;
   // What the peer has of its share of the arena.
   size_t share_bytes() const TW_UNCHECKED { return sender_.share_bytes(); }  // an atomic
 
@@ -207,6 +210,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   // Leases wait for a message to take them along, but no more than this many.
   static constexpr size_t kReturnsTogether = 16;
 
+  class Reclaimed;
   class Returns;  // where views give leases back; outlives the link
 
   void take(std::unique_ptr<MessagePort> port) {
@@ -260,6 +264,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   }
   void on_go_away(Code code, std::string_view reason) override;
   Result<InSegment> on_map(const wire::SegmentInfo& segment) override;
+  Result<InSegment> on_return(const wire::SegmentInfo& segment) override;
   Status on_region(const wire::Region& region) override { return memory_->on_region(region); }
   Status on_region_gone(uint64_t region) override { return memory_->on_region_gone(region); }
   Result<std::byte*> on_operation(const wire::OperationFrame& operation,

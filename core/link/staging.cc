@@ -38,7 +38,12 @@ void stage(Link& link, std::span<OutSegment> segments) {
   size_t held = link.share_bytes(), refused = 0;
   std::vector<Staged> staged;
   for (OutSegment& segment : segments) {
-    if (segment.block || !*segment.bulk) continue;
+    if (segment.block || segment.view || !*segment.bulk) continue;
+    if (Ref<LeasedView> view = link.held({segment.data, segment.size})) {
+      segment.hold = view;
+      segment.view = std::move(view);
+      continue;
+    }
     if (Ref<Block> block = runtime.arena().find(segment.data, segment.size);
         block && (segment.hold || block->published())) {
       segment.block = std::move(block);

@@ -61,7 +61,7 @@ SlabMapping::Clusters::iterator SlabMapping::cluster_at(size_t offset) {
   return std::prev(clusters_.upper_bound(offset));
 }
 
-bool SlabMapping::enter(size_t begin, size_t end) {
+bool SlabMapping::enter(size_t begin, size_t end, LeasedView& view) {
   const MutexLock lock(mutex_);
   auto first = clusters_.lower_bound(begin);
   if (first != clusters_.begin() && std::prev(first)->second.end > begin) --first;
@@ -82,8 +82,15 @@ bool SlabMapping::enter(size_t begin, size_t end) {
   if (joined.exposed && touched(joined) && has_private_pages(map_.data() + begin, end - begin))
     return false;
   if (first == last) {
+    joined.first = &view;
     clusters_.emplace(joined_begin, joined);
     return true;
+  }
+  joined.first = &view;
+  LeasedView* end_of_chain = &view;
+  for (auto each = first; each != last; ++each) {
+    end_of_chain->next_ = each->second.first;
+    while (end_of_chain->next_) end_of_chain = end_of_chain->next_;
   }
   // Without memory of its own: what was joined must not be lost.
   auto node = clusters_.extract(first++);
@@ -119,14 +126,37 @@ bool SlabMapping::claim(size_t begin) {
   return true;
 }
 
-void SlabMapping::leave(size_t begin) noexcept {
+void SlabMapping::leave(size_t begin, LeasedView& view) noexcept {
   const MutexLock lock(mutex_);
   const auto at = cluster_at(begin);
   Cluster& cluster = at->second;
+  LeasedView** link = &cluster.first;
+  while (*link != &view) link = &(*link)->next_;
+  *link = view.next_;
   if (--cluster.views != 0) return;
   if (cluster.exposed && touched(cluster))
     drop_private_pages(map_.data() + at->first, cluster.end - at->first);
   clusters_.erase(at);
+}
+
+Ref<LeasedView> SlabMapping::held(std::span<const std::byte> bytes) {
+  const auto begin = static_cast<size_t>(bytes.data() - map_.data());
+  const size_t end = begin + bytes.size();
+  const MutexLock lock(mutex_);
+  const auto after = clusters_.upper_bound(begin);
+  if (after == clusters_.begin()) return nullptr;
+  Cluster& cluster = std::prev(after)->second;
+  if (cluster.written || cluster.end < end) return nullptr;
+  if (cluster.exposed && touched(cluster)) {
+    const size_t first = begin & ~(page_size() - 1);
+    if (has_private_pages(map_.data() + first, round_up(end, page_size()) - first)) return nullptr;
+  }
+  for (LeasedView* view = cluster.first; view; view = view->next_) {
+    const bool here = view->bytes_.data() <= bytes.data() &&
+                      bytes.data() + bytes.size() <= view->bytes_.data() + view->bytes_.size();
+    if (here && view->try_retain()) return Ref<LeasedView>::adopt(view);
+  }
+  return nullptr;
 }
 
 Result<Ref<LeasedView>> LeasedView::make(const Located& located, Ref<LeaseReturn> owner,
@@ -141,7 +171,7 @@ Result<Ref<LeasedView>> LeasedView::make(const Located& located, Ref<LeaseReturn
   // One byte past the end of the slab names no page: an empty view there needs none.
   if (located.bytes.empty()) {
     view->bytes_ = {};
-  } else if (!mapping.enter(begin, end)) {
+  } else if (!mapping.enter(begin, end, *view)) {
     auto own = map_private(mapping.fd_, end - begin, begin);
     if (!own) return own.status();
     view->own_ = std::move(*own);
@@ -158,6 +188,12 @@ Result<MemoryMap> LeasedView::map_live() const {
   return mapping_->map_live(offset, offset + bytes_.size());
 }
 
+RegionRef LeasedView::region(std::span<const std::byte> bytes) const {
+  const std::byte* const base = own_.data() ? own_.data() - first_page_ : mapping_->map_.data();
+  const SlabAnnouncement& slab = mapping_->announced();
+  return {slab.index, slab.generation, static_cast<uint64_t>(bytes.data() - base), bytes.size()};
+}
+
 void LeasedView::expose() {
   if (home_.here() && in_mapping()) mapping_->expose(first_page_);
 }
@@ -170,13 +206,13 @@ Status LeasedView::separate() {
   if (!own) return own.status();
   own_ = std::move(*own);
   bytes_ = {own_.data() + (offset - first_page_), bytes_.size()};
-  mapping_->leave(first_page_);
+  mapping_->leave(first_page_, *this);
   return {};
 }
 
 void LeasedView::dispose() noexcept {
   if (!home_.here()) return;  // the lease is the parent's
-  if (in_mapping()) mapping_->leave(first_page_);
+  if (in_mapping()) mapping_->leave(first_page_, *this);
   owner_->lease_done(id_);
   delete this;
 }
@@ -271,7 +307,22 @@ Result<Located> PeerArena::locate(const RegionRef& region) {
   const size_t size = mapping.announced().size;
   if (region.offset > size || region.length > size - region.offset)
     return wrong("the slab has " + std::to_string(size) + " bytes");
-  return Located{at->second.mapping, {mapping.map_.data() + region.offset, region.length}};
+  return Located{at->second.mapping, mapping.bytes(region.offset, region.length)};
+}
+
+Ref<LeasedView> PeerArena::held(std::span<const std::byte> bytes) {
+  Ref<SlabMapping> found;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [index, entry] : slabs_) {
+      if (!entry.mapping) continue;
+      const MemoryMap& map = entry.mapping->map_;
+      if (bytes.data() < map.data() || bytes.data() >= map.data() + map.size()) continue;
+      found = entry.mapping;
+      break;
+    }
+  }
+  return found ? found->held(bytes) : nullptr;
 }
 
 }  // namespace tw

@@ -50,6 +50,10 @@ class SlabMapping final : public RefCounted {
                                       Ref<MappingTally> tally = make_ref<MappingTally>());
 
   const SlabAnnouncement& announced() const { return announced_; }
+  // Those at `offset`, which lie within it.
+  std::span<const std::byte> bytes(uint64_t offset, uint64_t length) const {
+    return {map_.data() + offset, length};
+  }
   // The pages of [begin, end), within the slab, as the owner goes on to write them, to be read
   // only. They outlive this. RESOURCE_EXHAUSTED.
   Result<MemoryMap> map_live(uint64_t begin, uint64_t end) const;
@@ -66,19 +70,22 @@ class SlabMapping final : public RefCounted {
     size_t end = 0;
     size_t views = 0;
     bool exposed = false;
-    bool written = false;  // its one view at that time has been separated
-    uint64_t faults = 0;   // page_faults() at some time before it was exposed
+    bool written = false;         // its one view at that time has been separated
+    uint64_t faults = 0;          // page_faults() at some time before it was exposed
+    LeasedView* first = nullptr;  // of its views, which are chained
   };
   using Clusters = std::map<size_t, Cluster>;  // by first page; disjoint
 
   Clusters::iterator cluster_at(size_t offset) TW_REQUIRES(mutex_);
-  // False when private writes lie, or may come to lie, in [begin, end): the view must map the bytes
+  // False when private writes lie, or may come to lie, in [begin, end): `view` must map the bytes
   // for itself.
-  bool enter(size_t begin, size_t end);
+  bool enter(size_t begin, size_t end, LeasedView& view);
+  // As PeerArena::held(), of bytes within this mapping.
+  Ref<LeasedView> held(std::span<const std::byte> bytes);
   void expose(size_t begin);
   // False when other views are live there.
   bool claim(size_t begin);
-  void leave(size_t begin) noexcept;
+  void leave(size_t begin, LeasedView& view) noexcept;
   void begin_exposure(Cluster& cluster) TW_REQUIRES(mutex_);
   // Whether the process may have made pages private since the cluster was exposed.
   bool touched(const Cluster& cluster) TW_REQUIRES(mutex_);
@@ -112,6 +119,8 @@ class LeasedView final : public RefCounted {
   // the file, which outlives this view. They begin at a page, as those of a block that may be
   // leased do. RESOURCE_EXHAUSTED; INVALID_ARGUMENT: they begin elsewhere.
   Result<MemoryMap> map_live() const;
+  // What the owner calls `bytes`, which are among bytes().
+  RegionRef region(std::span<const std::byte> bytes) const;
   // Call before code of the user can reach the bytes: from then on private writes must be assumed
   // and are dropped at the end. Costs 0.3 us then if the process has taken no page fault meanwhile;
   // else about 2 us, and up to 2 us for each MB that was read.
@@ -122,6 +131,7 @@ class LeasedView final : public RefCounted {
   Status separate();
 
  private:
+  friend class SlabMapping;
   LeasedView(const Located& located, Ref<LeaseReturn> owner, uint64_t id)
       : mapping_(located.mapping), bytes_(located.bytes), owner_(std::move(owner)), id_(id) {}
   void dispose() noexcept override;
@@ -132,8 +142,9 @@ class LeasedView final : public RefCounted {
   std::span<const std::byte> bytes_;
   const Ref<LeaseReturn> owner_;
   const uint64_t id_;
-  size_t first_page_ = 0;  // offset in the slab
-  MemoryMap own_;          // set when the shared mapping held private writes to these bytes
+  size_t first_page_ = 0;       // offset in the slab
+  LeasedView* next_ = nullptr;  // of its cluster; guarded by the mapping
+  MemoryMap own_;               // set when the shared mapping held private writes to these bytes
 };
 
 // All slabs that one peer has handed over. Thread-safe.
@@ -159,6 +170,10 @@ class PeerArena final : public RefCounted {
   // not inside a slab that this peer has handed over and not dropped; RESOURCE_EXHAUSTED when that
   // slab was refused.
   Result<Located> locate(const RegionRef& region);
+
+  // A view that holds all of `bytes` as their owner sees them: none of their pages was written to
+  // here. Null: there is none. Somebody keeps `bytes` meanwhile.
+  Ref<LeasedView> held(std::span<const std::byte> bytes);
 
  private:
   static constexpr size_t kMaxSlabs = 4096;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/slab.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+
+#include <cerrno>
 
 #include "memory/huge_pages.h"
 
@@ -18,6 +21,19 @@ Result<Ref<Slab>> Slab::make(uint32_t index, uint32_t generation, size_t size) {
   auto readable = reopen_read_only(writable->get());
   if (!readable) return readable.status();
   return Ref<Slab>::adopt(new Slab(index, generation, std::move(*map), std::move(*readable)));
+}
+
+Result<Located> Slab::harmless(std::span<const std::byte> bytes) {
+  const MutexLock lock(mutex_);
+  if (!private_) {
+    Fd fd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+    if (!fd) return errno_status(Code::kResourceExhausted, "a descriptor of a slab", errno);
+    auto mapping = SlabMapping::map(std::move(fd), {index_, generation_, size()});
+    if (!mapping) return mapping.status();
+    private_ = std::move(*mapping);
+  }
+  return Located{private_,
+                 private_->bytes(static_cast<uint64_t>(bytes.data() - base()), bytes.size())};
 }
 
 }  // namespace tw

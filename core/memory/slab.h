@@ -7,8 +7,10 @@
 #include <cstdint>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/ref.h"
 #include "base/status.h"
+#include "memory/mapping.h"
 #include "memory/memfd.h"
 
 namespace tw {
@@ -24,6 +26,9 @@ class Slab final : public RefCounted {
   std::byte* base() const { return map_.data(); }
   // Read-only descriptor for the hand-over to a peer; stays owned by the slab.
   int fd() const { return fd_.get(); }
+  // `bytes`, which lie within it, where writing to them is as harmless as where a peer has them on
+  // lease. RESOURCE_EXHAUSTED.
+  Result<Located> harmless(std::span<const std::byte> bytes);
   // True once the arena has given the slab up: its region references are dead, and its memory
   // goes back when the last reference and the last peer's mapping have gone.
   bool dropped() const { return dropped_.load(std::memory_order_acquire); }
@@ -38,6 +43,8 @@ class Slab final : public RefCounted {
   const MemoryMap map_;
   const Fd fd_;
   std::atomic<bool> dropped_{false};
+  Mutex mutex_;
+  Ref<SlabMapping> private_ TW_GUARDED_BY(mutex_);  // made when it is first needed
 };
 
 }  // namespace tw

@@ -10,7 +10,7 @@ struct SendCounters {
   uint64_t messages = 0, bytes = 0;
   uint64_t inline_segments = 0, eager_frames = 0;
   uint64_t pushed_segments = 0, pushed_chunks = 0;
-  uint64_t mapped_segments = 0, read_segments = 0, ready_to_sends = 0;
+  uint64_t mapped_segments = 0, returned_segments = 0, read_segments = 0, ready_to_sends = 0;
   uint64_t unshared_segments = 0, crowded_segments = 0, unmappable = 0;
 };
 
@@ -18,7 +18,7 @@ struct ReceiveCounters {
   uint64_t messages = 0, bytes = 0;
   uint64_t inline_segments = 0, eager_segments = 0;
   uint64_t pushed_segments = 0, pushed_chunks = 0;
-  uint64_t mapped_segments = 0;
+  uint64_t mapped_segments = 0, returned_segments = 0;
   uint64_t read_segments = 0, reads = 0, read_bytes = 0;
   uint64_t arena_buffers = 0, pool_buffers = 0;
   uint64_t refused = 0;
@@ -33,7 +33,8 @@ inline constexpr Metric kPayload{"link_payload_bytes", "bytes", Metric::Kind::kC
 inline constexpr Metric kSegments{
     "link_segments", "segments", Metric::Kind::kCounter,
     "Segments, by how they travelled: inside a frame with others, alone at once, in chunks that "
-    "were pushed, as a descriptor of shared memory, or read by the receiver."};
+    "were pushed, as a descriptor of shared memory, as one of the receiver's own that this end had "
+    "on lease, or read by the receiver."};
 inline constexpr Metric kChunks{"link_chunks", "chunks", Metric::Kind::kCounter,
                                 "Pieces of segments that were too large for one send."};
 inline constexpr Metric kReads{
@@ -63,6 +64,8 @@ inline constexpr Counter<SendCounters> kSendCounters[] = {
     {&SendCounters::pushed_chunks, {"chunks_sent", metric::kChunks, {metric::kSent}}},
     {&SendCounters::mapped_segments,
      {"segments_sent_mapped", metric::kSegments, {metric::kSent, {"protocol", "mapped"}}}},
+    {&SendCounters::returned_segments,
+     {"segments_sent_returned", metric::kSegments, {metric::kSent, {"protocol", "returned"}}}},
     {&SendCounters::read_segments,
      {"segments_sent_read", metric::kSegments, {metric::kSent, {"protocol", "read"}}}},
     {&SendCounters::ready_to_sends, {"ready_to_sends", metric::kReads, {metric::kSent}}},
@@ -91,6 +94,10 @@ inline constexpr Counter<ReceiveCounters> kReceiveCounters[] = {
     {&ReceiveCounters::pushed_chunks, {"chunks_received", metric::kChunks, {metric::kReceived}}},
     {&ReceiveCounters::mapped_segments,
      {"segments_received_mapped", metric::kSegments, {metric::kReceived, {"protocol", "mapped"}}}},
+    {&ReceiveCounters::returned_segments,
+     {"segments_received_returned",
+      metric::kSegments,
+      {metric::kReceived, {"protocol", "returned"}}}},
     {&ReceiveCounters::read_segments,
      {"segments_received_read", metric::kSegments, {metric::kReceived, {"protocol", "read"}}}},
     {&ReceiveCounters::reads, {"reads", metric::kReads, {metric::kReceived}}},

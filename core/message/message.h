@@ -20,11 +20,15 @@ namespace tw {
 // A segment to send. Who owns its bytes:
 //   block set    arena memory, published, lent or already copied; it may travel as a descriptor
 //   hold set     its owner, who has lent it and wants to know when it is no longer read
+//   view set     the peer that it is sent to, who has lent it to this process: it goes back by
+//   name;
+//                hold is set, too
 //   neither      the caller: they must stay as they are until Outgoing::borrowed() is false
 struct OutSegment {
   const std::byte* data = nullptr;
   size_t size = 0;
   Ref<Block> block;
+  Ref<LeasedView> view;
   Hold hold;
   // Whether it goes in bulk: decided once for its message, see decide(). Empty: nobody has.
   std::optional<bool> bulk;

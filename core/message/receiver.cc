@@ -201,8 +201,9 @@ Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const 
   note(TraceStep::kMessage, header, infos_.size(), head->inline_bytes.size());
   if (trace_ && trace_->on())
     for (size_t i = 0; i < infos_.size(); ++i)
-      if (const SegmentInfo& info = infos_[i]; info.kind == SegmentKind::kMap)
-        note(TraceStep::kMap, header, i, info.length, info.map.lease);
+      if (const SegmentInfo& info = infos_[i]; wire::described(info.kind))
+        note(info.kind == SegmentKind::kMap ? TraceStep::kMap : TraceStep::kReturn, header, i,
+             info.length, info.map.lease);
   const bool all_inline = std::all_of(infos_.begin(), infos_.end(), [](const SegmentInfo& info) {
     return info.kind == SegmentKind::kInline;
   });
@@ -237,7 +238,7 @@ Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHe
   Incoming incoming;
   for (const SegmentInfo& info : infos_) {
     if (info.kind == SegmentKind::kEager) incoming.eager_left += info.length;
-    if (info.kind != SegmentKind::kInline && info.kind != SegmentKind::kMap)
+    if (info.kind != SegmentKind::kInline && !wire::described(info.kind))
       incoming.left += info.length;
   }
   const bool unfinished = incoming.left != 0;
@@ -294,13 +295,14 @@ Status Receiver::take_in(Incoming& incoming, const wire::MessageHead& head) {
         ++counters_.inline_segments;
       }
       from += info.length;
-    } else if (info.kind == SegmentKind::kMap) {
-      // Also when refused: letting go of the view gives the lease back.
-      auto view = sink_.on_map(info);
+    } else if (wire::described(info.kind)) {
+      // Also when refused: letting go of the view gives the lease of a mapped one back.
+      const bool mapped = info.kind == SegmentKind::kMap;
+      auto view = mapped ? sink_.on_map(info) : sink_.on_return(info);
       if (!view && view.status().code() != Code::kResourceExhausted) return view.status();
       if (!parcel.ok()) continue;
       if (view) {
-        ++counters_.mapped_segments;
+        ++(mapped ? counters_.mapped_segments : counters_.returned_segments);
         parcel.place(i, view->data, std::move(view->hold));
       } else {
         refuse(incoming, view.status());

@@ -51,6 +51,9 @@ class Receiver {
     // RESOURCE_EXHAUSTED: it cannot be mapped here now, and the lease has been given back; the
     // message is refused and the link goes on.
     virtual Result<InSegment> on_map(const wire::SegmentInfo& segment) = 0;
+    // This end's memory behind a RETURN segment. RESOURCE_EXHAUSTED: the message is refused and the
+    // link goes on.
+    virtual Result<InSegment> on_return(const wire::SegmentInfo& segment) = 0;
 
     virtual Status on_region(const wire::Region& region) = 0;
     virtual Status on_region_gone(uint64_t region) = 0;

@@ -48,6 +48,10 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
         if (s == 0) inline_bytes += info.length;
         continue;
       }
+      if (segments[i].view) {
+        info.kind = SegmentKind::kReturn;
+        continue;
+      }
       bool lendable =
           profile_.bulk != Bulk::kPush && segments[i].block && segments[i].block->leasable();
       // A peer that sits on too many leases is sent copies: it must not keep the arena from others.
@@ -90,6 +94,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   ByteQueue& queue = waits ? waits->frames : queue_;
   std::shared_ptr<Transfer> push, read;
   bool borrows = false;
+  size_t returned = 0;
   for (uint32_t i = 0; i < count; ++i) {
     SegmentInfo& info = infos_[i];
     OutSegment& segment = segments[i];
@@ -105,6 +110,13 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       }
       lease_bytes(*segment.block, segment.size);
       ++counters_.mapped_segments;
+    } else if (info.kind == SegmentKind::kReturn) {
+      // The view's FIN must come after this announcement.
+      const RegionRef region = segment.view->region({segment.data, segment.size});
+      info.map = {region.slab, region.generation, region.offset, segment.view->id()};
+      if (waits) waits->returned.emplace_back(segment.view);
+      ++returned;
+      ++counters_.returned_segments;
     } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
       auto& transfer = info.kind == SegmentKind::kPush ? push : read;
       if (!transfer)
@@ -119,10 +131,11 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   std::byte* out = queue.extend(wire::message_prefix_size(infos_) + header.size() + inline_bytes);
   out = wire::encode_message_prefix(out, stream, message, infos_, header.size());
   note_in_turn(waits, TraceStep::kMessage, stream, message, count, inline_bytes);
-  if (mapped != 0 && tracing())
+  if (mapped + returned != 0 && tracing())
     for (uint32_t i = 0; i < count; ++i)
-      if (const SegmentInfo& info = infos_[i]; info.kind == SegmentKind::kMap)
-        note_in_turn(waits, TraceStep::kMap, stream, message, i, info.length, info.map.lease);
+      if (const SegmentInfo& info = infos_[i]; wire::described(info.kind))
+        note_in_turn(waits, info.kind == SegmentKind::kMap ? TraceStep::kMap : TraceStep::kReturn,
+                     stream, message, i, info.length, info.map.lease);
   if (!header.empty()) std::memcpy(out, header.data(), header.size());
   out += header.size();
   if (first_inline) {
@@ -196,6 +209,7 @@ void Sender::unpark() {
       if (transfer) transfer->message = message;
     if (auto at = parked_streams_.find(next.stream); --at->second == 0) parked_streams_.erase(at);
     const auto push = std::move(next.push), read = std::move(next.read);
+    for (Hold& view : next.returned) spend(view);
     parked_.pop_front();
     open(push, read);
   }
@@ -272,6 +286,24 @@ Status Sender::on_fin(std::span<const uint64_t> ids) {
   }
   unpark();
   return {};
+}
+
+Result<Sender::Lent> Sender::lent(uint64_t id, const RegionRef& region) const {
+  if (dropped_) return Status(Code::kUnavailable, "the link has ended");
+  const auto it = leases_.find(id);
+  if (it == leases_.end() || it->second.transfer)
+    return wire::protocol_error({"MESSAGE frame: lease is ", id, ", which is not out"});
+  const Block& block = *it->second.block;
+  const RegionRef whole = block.region();
+  if (region.slab != whole.slab || region.generation != whole.generation ||
+      region.offset < whole.offset || region.length > whole.length ||
+      region.offset - whole.offset > whole.length - region.length)
+    return wire::protocol_error({"MESSAGE frame: ", region.length, " bytes at offset ",
+                                 region.offset, " of slab ", region.slab,
+                                 " do not lie in the block of lease ", id});
+  return Lent{it->second.block,
+              {block.data() + (region.offset - whole.offset), region.length},
+              it->second.hold};
 }
 
 Status Sender::on_unmappable(uint64_t lease) {
@@ -491,6 +523,7 @@ Sender::Given Sender::give_up_parked(Which&& which) {
       lease_bytes(*segment.block, -segment.size);
     finish(*at->read);
   }
+  for (Hold& view : at->returned) spend(view);
   finish(*at->push);
   if (auto stream = parked_streams_.find(at->stream); --stream->second == 0)
     parked_streams_.erase(stream);
@@ -530,6 +563,7 @@ void Sender::drop() {
       lease.block->returned();
       spend(lease.hold);
     }
+    for (Hold& view : parked.returned) spend(view);
   }
   parked_.clear();
   parked_leases_ = 0;

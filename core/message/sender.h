@@ -96,7 +96,17 @@ class Sender {
   // drop() none is out, and what still arrives is no mistake of the peer's.
   Status on_fin(std::span<const uint64_t> ids);
 
-  // The same from a peer that cannot map it: its slab is pushed from now on.
+  // What the peer sends back, which it names as it lies in this end's arena. It stays for as long
+  // as both are held, whatever becomes of the lease. kInternal: the peer does not have it on this
+  // lease. kUnavailable: after drop().
+  struct Lent {
+    Ref<Block> block;
+    std::span<const std::byte> bytes;
+    Hold hold;
+  };
+  Result<Lent> lent(uint64_t lease, const RegionRef& region) const;
+
+  // As on_fin(), from a peer that cannot map it: its slab is pushed from now on.
   Status on_unmappable(uint64_t lease);
 
   bool pending() const { return !queue_.empty() || chunk_left_ != 0 || !transfers_.empty(); }
@@ -171,6 +181,7 @@ class Sender {
     std::shared_ptr<Transfer> push{}, read{};
     // The peer has heard of none of them, and can give none back.
     std::vector<std::pair<uint64_t, Lease>> leases{};
+    std::vector<Hold> returned{};     // views: their leases must not end before it is announced
     std::vector<TraceEvent> noted{};  // once it is announced
   };
 

@@ -169,6 +169,8 @@ class Transport {
   // kMap. Baton held: the peer's memory named by a descriptor. kInternal: the descriptor is wrong.
   // kResourceExhausted: its slab cannot be mapped here, now or later.
   virtual Result<Located> locate(const RegionRef& region);
+  // kMap. Any thread: see PeerArena::held().
+  virtual Ref<LeasedView> held(std::span<const std::byte>) { return nullptr; }
 
   // kRead. Baton held: starts to read `from`, a run of bytes of the peer's arena, into this
   // process's memory at `to`, which must neither move nor be freed before its completion or

@@ -43,7 +43,13 @@ enum class SegmentKind : uint32_t {
   kPush = 2,    // in DATA frames
   kRead = 3,    // the receiver reads it, chunk by chunk, as RTS frames say
   kMap = 4,     // lies in the sender's arena; the receiver maps it, FIN ends the lease
+  kReturn = 5,  // lies in the receiver's arena, on a lease that the sender has of it
 };
+
+// Whether a Descriptor says where such a segment lies.
+inline constexpr bool described(SegmentKind kind) {
+  return kind == SegmentKind::kMap || kind == SegmentKind::kReturn;
+}
 
 // CREDIT to it changes nothing: streams have numbers from 1.
 inline constexpr uint64_t kNoStream = 0;
@@ -66,7 +72,8 @@ struct FrameHeader {
   bool operator==(const FrameHeader&) const = default;
 };
 
-// Where a MAP segment lies in the sender's arena, and the lease to name in FIN.
+// Where a MAP segment lies in the sender's arena, and the lease to name in FIN; or where a RETURN
+// segment lies in the receiver's, and the lease on which the sender has it.
 struct Descriptor {
   uint32_t slab = 0;
   uint32_t generation = 0;
@@ -76,7 +83,8 @@ struct Descriptor {
   bool operator==(const Descriptor&) const = default;
 };
 
-// One segment of a MESSAGE. On the wire: SegmentEntry, and a Descriptor when the kind is MAP.
+// One segment of a MESSAGE. On the wire: SegmentEntry, and a Descriptor when the kind is MAP or
+// RETURN.
 struct SegmentInfo {
   uint64_t length = 0;
   SegmentKind kind = SegmentKind::kInline;
@@ -112,6 +120,9 @@ inline constexpr size_t kMaxGoAwayReason = 1024;
 inline constexpr size_t kMaxOpenMessages = 1024;
 // Leases of one end's memory that its peer holds on a link: MAP segments without a FIN.
 inline constexpr size_t kMaxLeases = 4096;
+// Bytes of a RETURN segment. Less is copied: a view costs its receiver more than such bytes do, and
+// nothing but the allowance of its stream bounds how many it may have.
+inline constexpr size_t kLeastReturned = 4096;
 
 // What breaks the link when a peer exceeds it. A smaller limit on what one call may receive is not
 // a protocol error and belongs to the layers above.

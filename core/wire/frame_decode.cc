@@ -183,6 +183,11 @@ Result<MessageHead> decode_message_body(const FrameHeader& header, std::span<con
                              {"above the limit of ", limits.max_frame_body, " for EAGER"});
         }
         break;
+      case SegmentKind::kReturn:
+        if (entry.length < kLeastReturned) {
+          return bad_segment(i, "length", entry.length, {"below ", kLeastReturned, " for RETURN"});
+        }
+        [[fallthrough]];
       case SegmentKind::kMap:
         if (rest < kDescriptorSize) {
           return bad_segment(i, "kind", entry.kind, {"but the body has no room for a descriptor"});

@@ -12,7 +12,7 @@ namespace {}  // namespace
 size_t message_prefix_size(std::span<const SegmentInfo> segments) {
   size_t size = kFrameHeaderSize + segments.size() * kSegmentEntrySize;
   for (const SegmentInfo& segment : segments) {
-    if (segment.kind == SegmentKind::kMap) size += kDescriptorSize;
+    if (described(segment.kind)) size += kDescriptorSize;
   }
   return size;
 }
@@ -47,7 +47,7 @@ std::byte* encode_message_prefix(std::byte* out, uint64_t stream, uint64_t messa
   uint64_t inline_total = 0;
   for (const SegmentInfo& segment : segments) {
     entry = store(entry, SegmentEntry{segment.length, static_cast<uint32_t>(segment.kind), 0});
-    if (segment.kind == SegmentKind::kMap) descriptor = store(descriptor, segment.map);
+    if (described(segment.kind)) descriptor = store(descriptor, segment.map);
     if (segment.kind == SegmentKind::kInline) inline_total += segment.length;
   }
   const uint64_t body =

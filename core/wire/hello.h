@@ -22,8 +22,9 @@ inline constexpr uint64_t kTagged = 2;    // feature: messages on streams of kTa
 // Feature: regions whose memory is handed over beside their REGION, where a transport can do that.
 inline constexpr uint64_t kMapped = 4;
 inline constexpr uint64_t kMappedBlocks = 8;  // feature: likewise regions that lie in the arena
+inline constexpr uint64_t kReturned = 16;     // feature: RETURN segments
 // Bits that this build knows.
-inline constexpr uint64_t kFeatures = kOneSided | kTagged | kMapped | kMappedBlocks;
+inline constexpr uint64_t kFeatures = kOneSided | kTagged | kMapped | kMappedBlocks | kReturned;
 inline constexpr uint32_t kOverflowUid = 65'534;
 inline constexpr uint64_t kDefaultStreamWindow = 16 << 20;
 inline constexpr uint64_t kMaxStreamWindow = uint64_t{1} << 62;

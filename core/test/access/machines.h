@@ -141,6 +141,7 @@ class Side final : public Receiver::Sink {
   Status on_credit(uint64_t, uint64_t) override { return stray(); }
   void on_go_away(Code, std::string_view) override {}
   Result<InSegment> on_map(const wire::SegmentInfo&) override { return stray(); }
+  Result<InSegment> on_return(const wire::SegmentInfo&) override { return stray(); }
 
   size_t live = 0;  // memory that was exposed and is held
   ToldEnds told;

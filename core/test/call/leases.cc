@@ -51,6 +51,15 @@ Ref<Block> published(size_t size) {
   return std::move(*block);
 }
 
+// Replies with as many bytes of the server's own.
+void lend(ServerCall& call) {
+  InMessage request;
+  if (!receive(call, request)) return;
+  const std::vector<std::byte> own(request.segments[0].data,
+                                   request.segments[0].data + request.segments[0].size);
+  answer(call, {out(own)});
+}
+
 OutSegment lent(const Ref<Block>& block) { return out({block->data(), block->size()}); }
 
 TEST_CASE("leases: what a server keeps after its reply comes home when it lets go") {
@@ -123,6 +132,54 @@ std::vector<Ref<Block>> take_all() {
   return blocks;
 }
 
+TEST_CASE("leases: what goes back to its owner is copied by nobody") {
+  ArenaWatch arena;
+  Slot<bool> copied;
+  House house([&](Ref<ServerCall> call) {
+    InMessage request;
+    if (!receive(*call, request)) return Ref<ServerCall>{};
+    std::vector<OutSegment> segments = outs(request.segments);
+    const uint64_t before = call->link().stats().copies;
+    if (call->method() == "/t/Write") {
+      request.segments[0].view()->expose();
+      const_cast<std::byte*>(request.segments[0].data)[5] = std::byte{9};
+    }
+    if (call->method() == "/t/Part") segments[0] = out({segments[0].data + 5000, 100'000});
+    stage(call->link(), segments);
+    copied.put(call->link().stats().copies != before);
+    call->finish(Code::kOk, {}, {}, true, segments);
+    return Ref<ServerCall>{};
+  });
+  {
+    Closing link(house.connect<ShmWay>());
+    auto bytes = bytes_of(1 << 20);
+    Reply reply;
+    SUBCASE("whole") {
+      reply = unary(*link, "/t/Echo", {out(bytes)});
+      CHECK_FALSE(copied.take());
+      CHECK(link->stats().received.returned_segments == 1);
+    }
+    SUBCASE("in part") {
+      reply = unary(*link, "/t/Part", {out(bytes)});
+      CHECK_FALSE(copied.take());
+      bytes.erase(bytes.begin(), bytes.begin() + 5000);
+      bytes.resize(100'000);
+    }
+    SUBCASE("but where it was written to") {
+      reply = unary(*link, "/t/Write", {out(bytes)});
+      CHECK(copied.take());
+      bytes[5] = std::byte{9};
+      CHECK(link->stats().received.returned_segments == 0);
+    }
+    CHECK(reply.code == Code::kOk);
+    REQUIRE(reply.segments.size() == 1);
+    CHECK(same(reply.segments[0], bytes));
+    CHECK(eventually([&] { return link->stats().leases == 0; }));
+    CHECK(same(reply.segments[0], bytes));
+  }
+  CHECK(arena.restored());
+}
+
 TEST_CASE("leases: with a full arena calls are pushed, and nobody waits") {
   ArenaWatch arena;
   House house(echo);
@@ -144,12 +201,12 @@ TEST_CASE("leases: a closed client keeps what it was lent, until its last view g
   ArenaWatch arena;
   const auto bytes = bytes_of(300'000);
   {
-    House house(echo);
+    House house(lend);
     Reply reply;
     Ref<ServerCall> beside;
     {
       const auto link = house.connect<ShmWay>();
-      reply = unary(*link, "/t/Echo", {out(bytes)});
+      reply = unary(*link, "/t/Lend", {out(bytes)});
       REQUIRE(reply.code == Code::kOk);
       REQUIRE(reply.segments[0].view() != nullptr);
       link->link().close({Code::kCancelled, "the channel was closed"});
@@ -167,9 +224,9 @@ TEST_CASE("leases: a closed client keeps what it was lent, until its last view g
 TEST_CASE("leases: a closed server leaves what it has lent, and gets it back") {
   ArenaWatch arena;
   const auto bytes = bytes_of(300'000);
-  House house(echo);
+  House house(lend);
   Closing link(house.connect<ShmWay>());
-  Reply reply = unary(*link, "/t/Echo", {out(bytes)});
+  Reply reply = unary(*link, "/t/Lend", {out(bytes)});
   REQUIRE(reply.code == Code::kOk);
   const auto beside = start(*link, "/t/Beside");
   house.close();
@@ -204,7 +261,7 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
                             1 << 20)
                .value();
     const auto bytes = bytes_of(300'000);
-    reply = unary(*link, "/t/Echo", {out(bytes)});
+    reply = unary(*link, "/t/Lend", {out(bytes)});
     replied = true;
     server->close();
   });
@@ -212,7 +269,7 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
   while (!replied) {
     const auto next = server->next(calls, 8, now() + 10 * kMillisecond);
     REQUIRE(next != Server::Next::kSignal);
-    for (auto& call : calls) echo(*call);
+    for (auto& call : calls) lend(*call);
     calls.clear();
   }
   client.join();

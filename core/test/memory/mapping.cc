@@ -208,6 +208,59 @@ TEST_CASE("lease: a separated view shares its writes with nobody") {
   CHECK(static_cast<char>(block->data()[5]) == 'a');
 }
 
+TEST_CASE("lease: what can go back is found by its bytes") {
+  const size_t page = page_size();
+  Ends ends;
+  auto block = ends.block(4 * page, 'a'), other = ends.block(page, 'b');
+  ends.share(block->slab());
+  auto view = ends.view(block->region(block->data() + 8, 3 * page), 1);
+  const std::span<const std::byte> bytes = view->bytes();
+  const std::vector<std::byte> elsewhere(page);
+  const auto found = [&](std::span<const std::byte> of) { return ends.peer->held(of).get(); };
+  CHECK(found(bytes) == view.get());
+  CHECK(found(bytes.subspan(page, 10)) == view.get());
+  CHECK(view->region(bytes.subspan(page)).offset == block->region().offset + 8 + page);
+  CHECK(view->region(bytes.subspan(page)).length == 2 * page);
+  // Not all of it, memory that nobody has on lease, and memory of this process.
+  CHECK(found({bytes.data() - 1, 2}) == nullptr);
+  CHECK(found({bytes.data(), bytes.size() + 1}) == nullptr);
+  CHECK(found({bytes.data() + bytes.size(), 1}) == nullptr);
+  CHECK(found(elsewhere) == nullptr);
+  CHECK(found({block->data(), page}) == nullptr);
+
+  SUBCASE("where nothing was written") {
+    view->expose();
+    const std::vector<std::byte> fault(64 * page, std::byte{1});
+    CHECK(found(bytes) == view.get());
+    scribble(view, page + 5, 'X');
+    CHECK(found(bytes) == nullptr);
+    CHECK(found(bytes.subspan(2 * page)) == view.get());
+    CHECK(found(bytes.subspan(page + 100, 10)) == nullptr);  // the same page
+  }
+  SUBCASE("of several views") {
+    auto third = ends.view(block->region(block->data() + 3 * page, page), 3);
+    auto second = ends.view(block->region(block->data() + page, 3 * page), 2);
+    CHECK(found(bytes) == view.get());
+    CHECK(found(second->bytes()) == second.get());
+    const auto common = second->bytes().first(page);
+    CHECK(found(common));
+    view = nullptr;
+    CHECK(found(common) == second.get());
+    CHECK(found(second->bytes().last(page)));
+    second = nullptr;
+    CHECK(found(common) == nullptr);
+    CHECK(found(third->bytes()) == third.get());
+  }
+  SUBCASE("that is not separate") {
+    CHECK(view->separate().ok());
+    CHECK(found(view->bytes()) == nullptr);
+  }
+  SUBCASE("while it lives") {
+    view = nullptr;
+    CHECK(found(bytes) == nullptr);
+  }
+}
+
 TEST_CASE("lease: an empty region needs no page") {
   Ends ends;
   auto block = ends.block(page_size(), 'a');

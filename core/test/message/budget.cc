@@ -66,6 +66,7 @@ class Hoard final : public Receiver::Sink {
   Status on_credit(uint64_t, uint64_t) override { return {}; }
   void on_go_away(Code, std::string_view) override {}
   Result<InSegment> on_map(const SegmentInfo&) override { return InSegment{}; }
+  Result<InSegment> on_return(const SegmentInfo&) override { return InSegment{}; }
   Status on_region(const wire::Region& region) override { return initiator.on_region(region); }
   Status on_region_gone(uint64_t region) override { return initiator.on_region_gone(region); }
   Result<std::byte*> on_operation(const wire::OperationFrame& operation,

@@ -87,7 +87,7 @@ TEST_CASE("loss: a sender that goes frees the callers who wait for it") {
   const Bytes lent(100);
   {
     Sender sender(tiny(Bulk::kPush), [](Slab&) { return Status{}; });
-    OutSegment segment{lent.data(), lent.size(), {}, {}, {}};
+    OutSegment segment{lent.data(), lent.size(), {}, {}, {}, {}};
     auto outgoing = sender.submit(1, {}, std::span(&segment, 1), &event);
     REQUIRE(outgoing.ok());
     waiting = *outgoing;

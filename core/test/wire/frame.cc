@@ -10,7 +10,7 @@ using test::Random;
 
 SegmentInfo random_segment(Random& random) {
   SegmentInfo segment;
-  segment.kind = static_cast<SegmentKind>(random.up_to(4));
+  segment.kind = static_cast<SegmentKind>(random.up_to(5));
   switch (segment.kind) {
     case SegmentKind::kInline:
       segment.length = random.chance(20) ? 0 : random.up_to(300);
@@ -19,12 +19,14 @@ SegmentInfo random_segment(Random& random) {
       segment.length = random.up_to(kLimits.max_frame_body);
       break;
     case SegmentKind::kMap:
+    case SegmentKind::kReturn:
       segment.map = {static_cast<uint32_t>(random.number()), static_cast<uint32_t>(random.number()),
                      random.number() >> 1, random.number()};
       [[fallthrough]];
     case SegmentKind::kPush:
     case SegmentKind::kRead:
-      segment.length = 1 + random.up_to(uint64_t{1} << 28);
+      segment.length = segment.kind == SegmentKind::kReturn ? kLeastReturned : 1;
+      segment.length += random.up_to(uint64_t{1} << 28);
       break;
   }
   return segment;

@@ -105,7 +105,7 @@ TEST_CASE("every field of every frame is checked, and named when it is wrong") {
       {sample_message(), 28, 4, 1, {"MESSAGE", "first_segment is 1", "must be 0"}},
       {sample_message(), kBody, 8, 4, {"body_length is 109", "INLINE segments of 4"}},
       {sample_message(), kBody, 8, kMax, {"segment 0", "length is 18446744073709551615"}},
-      {sample_message(), kBody + 8, 4, 5, {"segment 0", "kind is 5"}},
+      {sample_message(), kBody + 8, 4, 6, {"segment 0", "kind is 6"}},
       {sample_message(), kBody + 8, 4, 4, {"segment 4", "no room for a descriptor"}},
       {sample_message(), kBody + 12, 4, 7, {"segment 0", "reserved is 7"}},
       {sample_message(), kBody + 16, 8, 5 << 20, {"segment 1", "length is 5242880", "EAGER"}},

@@ -41,6 +41,9 @@ class ShmTransport final : public Transport {
   Status share(Slab& slab) override;
   void slabs_dropped() override { (void)take_back(); }
   Result<Located> locate(const RegionRef& region) override;
+  Ref<LeasedView> held(std::span<const std::byte> bytes) override {
+    return peer_arena_->held(bytes);
+  }
   bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
                  const Door& door) override;
   bool hand_over(uint64_t region, Slab& slab, const Door& door) override;

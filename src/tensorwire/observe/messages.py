@@ -14,6 +14,7 @@ PROTOCOLS: Final[dict[Step, str]] = {
     "EAGER": "eager",
     "DATA": "chunks",
     "MAP": "mapped",
+    "RETURN": "returned",
     "RTS": "rendezvous",
 }
 """By which a buffer went, by the step of ``PAYLOAD`` that a link has noted of it."""

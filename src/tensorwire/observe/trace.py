@@ -21,6 +21,7 @@ Direction = Literal["sent", "received"]
 Step = Literal[
     "MESSAGE",
     "MAP",
+    "RETURN",
     "EAGER",
     "DATA",
     "RTS",
@@ -33,7 +34,7 @@ Step = Literal[
     "SEND",
 ]
 STEPS: tuple[Step, ...] = get_args(Step)
-PAYLOAD: tuple[Step, ...] = ("MESSAGE", "MAP", "EAGER", "DATA", "RTS")
+PAYLOAD: tuple[Step, ...] = ("MESSAGE", "MAP", "RETURN", "EAGER", "DATA", "RTS")
 """Each byte of payload is in one of these, at either end."""
 
 
