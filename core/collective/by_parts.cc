@@ -62,7 +62,7 @@ Status ByParts::reduce_scatter(const std::byte* in, std::span<const Run> shares,
   if (call_.op == ReduceOp::kAdasum) return adasum(rows.get(), out, count);
   std::vector<const std::byte*> all(size_);
   for (size_t i = 0; i < size_; ++i) all[i] = rows.get() + i * mine;
-  tw::reduce(call_.type, call_.op, all, out, nullptr, count, static_cast<unsigned>(size_));
+  tw::reduce(call_.type, call_.op, all, out, count, static_cast<unsigned>(size_));
   return {};
 }
 

@@ -340,7 +340,7 @@ Status Group::no_memory(const CollectiveCall& call) {
 
 Status Group::alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const {
   if (reduces(call.kind))
-    tw::reduce(call.type, call.op, {&in, 1}, out, nullptr, call.count, 1);
+    tw::reduce(call.type, call.op, {&in, 1}, out, call.count, 1);
   else if (out && in && out != in)
     std::memcpy(out, in, call.bytes());
   return {};

@@ -67,7 +67,7 @@ Status HierarchicalFabric::between(const CollectiveCall& call, const Speakers& w
 void HierarchicalFabric::average(const CollectiveCall& call, std::byte* data) const {
   if (call.op != ReduceOp::kAverage) return;
   const std::byte* const in = data;
-  tw::reduce(call.type, call.op, {&in, 1}, data, nullptr, call.count,
+  tw::reduce(call.type, call.op, {&in, 1}, data, call.count,
              static_cast<unsigned>(members_.size()));
 }
 

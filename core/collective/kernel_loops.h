@@ -349,11 +349,6 @@ TW_INLINE void write_block(std::byte* to, const typename Format::Computed* from)
     write_block<Format, writes - 1>(to + TW_VECTOR_BYTES, from + Format::kVectors);
   }
 }
-template <size_t vectors>
-TW_INLINE void copy_block(std::byte* to, const std::byte* from) {
-  put(to, vector_at<Words>(from));
-  if constexpr (vectors > 1) copy_block<vectors - 1>(to + TW_VECTOR_BYTES, from + TW_VECTOR_BYTES);
-}
 template <class Op, size_t vectors, class Computed>
 TW_INLINE void apply(Computed* into, const Computed* next) {
   into[0] = Op::apply(into[0], next[0]);
@@ -385,10 +380,10 @@ TW_INLINE void scale_block(Computed* values, const Computed& factor) {
 // A block of several vectors is folded in registers, so that each input is read once, however many
 // there are. The last block is padded.
 template <class Format, class Op, bool scaled = false>
-void fold(const std::byte* const* in, size_t n, std::byte* result, std::byte* also, size_t begin,
-          size_t end, [[maybe_unused]] double factor) {
+void fold(const std::byte* const* in, size_t n, std::byte* result, size_t begin, size_t end,
+          [[maybe_unused]] double factor) {
   if constexpr (scaled) {
-    if (factor == 1) return fold<Format, Op>(in, n, result, also, begin, end, factor);
+    if (factor == 1) return fold<Format, Op>(in, n, result, begin, end, factor);
   }
   using Computed = typename Format::Computed;
   constexpr size_t kReads = 4 / Format::kVectors;
@@ -413,11 +408,9 @@ void fold(const std::byte* const* in, size_t n, std::byte* result, std::byte* al
     one_nan_block<Format, kVectors>(folded);
     if (size >= kBlock) [[likely]] {
       write_block<Format, kReads>(result + at, folded);
-      if (also != nullptr) copy_block<kReads>(also + at, result + at);
     } else {
       write_block<Format, kReads>(padded, folded);
       __builtin_memcpy(result + at, padded, size);
-      if (also != nullptr) __builtin_memcpy(also + at, padded, size);
     }
   }
 }

@@ -9,10 +9,10 @@
 
 namespace tw {
 
-// Folds bytes [begin, end) of the n arrays `in` into `result` and, unless it is null, into `also`.
-// Sums of floats are multiplied by `factor`.
-using FoldKernel = void (*)(const std::byte* const* in, size_t n, std::byte* result,
-                            std::byte* also, size_t begin, size_t end, double factor);
+// Folds bytes [begin, end) of the n arrays `in` into `result`. Sums of floats are multiplied by
+// `factor`.
+using FoldKernel = void (*)(const std::byte* const* in, size_t n, std::byte* result, size_t begin,
+                            size_t end, double factor);
 
 // `count` floats of 16 bits as those of 32, and back: rounded to the nearest, ties to even.
 using WidenKernel = void (*)(const std::byte* in, float* out, size_t count);

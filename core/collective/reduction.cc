@@ -49,39 +49,37 @@ void divide(DataType type, std::byte* data, size_t bytes, unsigned ranks) {
 }  // namespace
 
 void reduce_with(const Kernels& kernels, DataType type, ReduceOp op,
-                 std::span<const std::byte* const> in, std::byte* result, std::byte* also,
-                 size_t count, unsigned ranks) {
+                 std::span<const std::byte* const> in, std::byte* result, size_t count,
+                 unsigned ranks) {
   const size_t bytes = count * size_of(type);
   if (bytes == 0) return;
   if (in.size() == 1 && op != ReduceOp::kAverage) {
     if (result != in[0]) std::memcpy(result, in[0], bytes);
-    if (also != nullptr) std::memcpy(also, in[0], bytes);
     return;
   }
   const DefaultRounding rounding;
   const FoldKernel fold = kernels.of(type, op);
   if (op != ReduceOp::kAverage || is_float(type)) {
     const double factor = op == ReduceOp::kAverage ? 1.0 / ranks : 1.0;
-    return fold(in.data(), in.size(), result, also, 0, bytes, factor);
+    return fold(in.data(), in.size(), result, 0, bytes, factor);
   }
   constexpr size_t kPiece = 16 << 10;  // divided while it is in the cache
   for (size_t at = 0; at < bytes; at += kPiece) {
     const size_t end = std::min(bytes, at + kPiece);
-    fold(in.data(), in.size(), result, nullptr, at, end, 1);
+    fold(in.data(), in.size(), result, at, end, 1);
     divide(type, result + at, end - at, ranks);
-    if (also != nullptr) std::memcpy(also + at, result + at, end - at);
   }
 }
 
 void scale_with(const Kernels& kernels, DataType type, double factor, const std::byte* in,
                 std::byte* result, size_t count) {
   const DefaultRounding rounding;
-  kernels.of(type, ReduceOp::kSum)(&in, 1, result, nullptr, 0, count * size_of(type), factor);
+  kernels.of(type, ReduceOp::kSum)(&in, 1, result, 0, count * size_of(type), factor);
 }
 
 void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> in, std::byte* result,
-            std::byte* also, size_t count, unsigned ranks) {
-  reduce_with(best_kernels(), type, op, in, result, also, count, ranks);
+            size_t count, unsigned ranks) {
+  reduce_with(best_kernels(), type, op, in, result, count, ranks);
 }
 
 void scale(DataType type, double factor, const std::byte* in, std::byte* result, size_t count) {

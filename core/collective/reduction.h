@@ -26,10 +26,9 @@ namespace tw {
 // zeros of both signs min and max give the last. One input alone is copied as it is, except by
 // kAverage.
 //
-// `result` may be one of `in`; no other memory overlaps. `also` (null: none) is a second place for
-// the same result. Nothing needs to be aligned.
+// `result` may be one of `in`; no other memory overlaps. Nothing needs to be aligned.
 void reduce(DataType type, ReduceOp op, std::span<const std::byte* const> in, std::byte* result,
-            std::byte* also, size_t count, unsigned ranks);
+            size_t count, unsigned ranks);
 
 // result[i] = in[i] * factor, of floats: in double for kFloat64, for the others in float, to which
 // `factor` is rounded. The two arrays are the same one or apart.
@@ -41,8 +40,8 @@ void narrow(DataType type, const float* in, std::byte* out, size_t count);
 
 // With the kernels of one instruction set, for tests.
 void reduce_with(const Kernels& kernels, DataType type, ReduceOp op,
-                 std::span<const std::byte* const> in, std::byte* result, std::byte* also,
-                 size_t count, unsigned ranks);
+                 std::span<const std::byte* const> in, std::byte* result, size_t count,
+                 unsigned ranks);
 void scale_with(const Kernels& kernels, DataType type, double factor, const std::byte* in,
                 std::byte* result, size_t count);
 

@@ -174,8 +174,7 @@ Status SharedFabric::one_step_reduction(const Pending& now, const std::byte* in,
   if (!out || bytes == 0) return {};
   std::vector<const std::byte*> all(static_cast<size_t>(size_));
   for (int i = 0; i < size_; ++i) all[static_cast<size_t>(i)] = stages_.data_of(i, bytes);
-  tw::reduce(now.call.type, now.call.op, all, out, nullptr, now.call.count,
-             static_cast<unsigned>(size_));
+  tw::reduce(now.call.type, now.call.op, all, out, now.call.count, static_cast<unsigned>(size_));
   return {};
 }
 
@@ -213,9 +212,11 @@ Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, s
         // The result may lie where this rank's input does; the stage lies apart from all inputs.
         std::byte* const stage = stages_.own().chunk(number) + at;
         std::byte* const kept = out ? out + c * each * width + at : nullptr;
-        std::byte* const also = kept && !(in_arenas && in == out) ? stage : nullptr;
-        tw::reduce(now.call.type, now.call.op, all, kept ? kept : stage, also, mine.size(),
+        tw::reduce(now.call.type, now.call.op, all, kept ? kept : stage, mine.size(),
                    static_cast<unsigned>(size_));
+        // The C library's copy of whole lines takes them from the caches of those that have read
+        // them without their content. Stores of the reduction itself wait for each line.
+        if (kept && !(in_arenas && in == out)) copy_bytes(stage, kept, mine.size() * width);
         return {};
       },
       [&](uint64_t c, uint64_t number) -> Status {
@@ -267,7 +268,7 @@ Status SharedFabric::reduce_scatter(const Pending& now, const std::byte* in, std
               in_arenas    ? (*arrays)[static_cast<size_t>(i)] + row(rank_, c)
               : i == rank_ ? in + row(rank_, c)
                            : stages_.chunk(i, number) + static_cast<size_t>(rank_) * each * width;
-        tw::reduce(call.type, call.op, all, out + c * each * width, nullptr, length(c),
+        tw::reduce(call.type, call.op, all, out + c * each * width, length(c),
                    static_cast<unsigned>(size_));
         return {};
       },

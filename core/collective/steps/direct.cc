@@ -31,7 +31,7 @@ Status direct(Messages& messages, int root, const std::byte* in, std::byte* out)
     // The result may lie where the others still have to be sent from.
     if (Status status = messages.finish(); !status.ok()) return status;
     if (reduces)
-      tw::reduce(call.type, call.op, all, out + at * width, nullptr, count,
+      tw::reduce(call.type, call.op, all, out + at * width, count,
                  static_cast<unsigned>(team.size()));
     at += count;
   } while (at < call.count);

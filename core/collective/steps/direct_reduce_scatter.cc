@@ -36,7 +36,7 @@ Status direct_reduce_scatter(Messages& messages, const std::byte* in, std::byte*
       received.push_back(std::move(*theirs));
       all[static_cast<size_t>(team.before(k))] = received.back().data();
     }
-    tw::reduce(call.type, call.op, all, out + at * width, nullptr, count,
+    tw::reduce(call.type, call.op, all, out + at * width, count,
                static_cast<unsigned>(team.size()));
     at += count;
   } while (at < call.count);

@@ -67,7 +67,7 @@ Status pairwise(Messages& messages, int root, const std::byte* in, std::byte* ou
       all[static_cast<size_t>(team.before(k))] = received.back().data();
     }
     std::byte* const result = results + (mine.begin - own.begin) * width;
-    tw::reduce(call.type, call.op, all, result, nullptr, mine.size(), static_cast<unsigned>(size));
+    tw::reduce(call.type, call.op, all, result, mine.size(), static_cast<unsigned>(size));
     for (int k = 1; k < size; ++k) {
       const int to = team.after(k);
       if (root != kAllRanks && to != root) continue;

@@ -18,7 +18,7 @@ void combine(const Messages& messages, const std::byte* lower, const std::byte* 
   const CollectiveCall& call = messages.call();
   const bool sum = call.op == ReduceOp::kAverage && !last;
   const std::array<const std::byte*, 2> both{lower, upper};
-  tw::reduce(call.type, sum ? ReduceOp::kSum : call.op, both, result, nullptr, count,
+  tw::reduce(call.type, sum ? ReduceOp::kSum : call.op, both, result, count,
              static_cast<unsigned>(messages.team().size()));
 }
 

@@ -332,7 +332,7 @@ std::string reduced(Program& program, DeviceReduction& reduction, const Reductio
     for (std::byte* each : there) read.push_back(each + off);
     Bytes wanted(bytes);
     const auto ranks = static_cast<unsigned>(inputs);
-    reduce(by.type, by.op, here, wanted.data(), nullptr, kCount, ranks);
+    reduce(by.type, by.op, here, wanted.data(), kCount, ranks);
     // To one of its own arrays, too.
     std::byte* const other = program.allocate(bytes + off);
     for (std::byte* const array : {other, there.back()}) {

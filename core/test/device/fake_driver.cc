@@ -372,7 +372,7 @@ Status FakeDriver::launch(int, Kernel kernel, unsigned, unsigned, const void* ar
     for (unsigned i = 0; i < given.inputs; ++i) in.push_back(reached(given.in[i], bytes));
     std::byte* const out = reached(given.out, bytes);
     if (!out || std::ranges::find(in, nullptr) != in.end()) return broken("of a kernel");
-    tw::reduce(type, op, in, out, nullptr, given.count, given.ranks);
+    tw::reduce(type, op, in, out, given.count, given.ranks);
   });
   return {};
 }
