@@ -189,38 +189,38 @@ void die(Group& group) {
       group.members().link(other).surely([&] { group.members().link(other).lose_host(); });
 }
 
-TEST_CASE("links: a rank that dies ends the waits of ranks that have no link with it") {
+// Of 12 ranks one dies, once all have joined; the others do the rest.
+constexpr int kDead = 6;
+template <class Rest>
+void while_one_dies(Rest&& rest) {
   std::barrier<> joined(12);
   as_ranks_of(kOverTcp, 12, [&](Group& group) -> std::string {
     joined.arrive_and_wait();
-    if (group.rank() == 6) {
-      die(group);
-      return {};
-    }
-    int64_t value = 0;
-    const int from = group.rank() == 3 ? 5 : 3;  // who never sends
-    const Status status =
-        group.receive(from, 1, std::as_writable_bytes(std::span(&value, 1)), within(kLong));
+    if (group.rank() != kDead) return rest(group);
+    die(group);
+    return {};
+  });
+}
+
+Status receive_one(Group& group, int from) {
+  int64_t value = 0;
+  return group.receive(from, 1, std::as_writable_bytes(std::span(&value, 1)), within(kLong));
+}
+
+TEST_CASE("links: a rank that dies ends the waits of ranks that have no link with it") {
+  while_one_dies([](Group& group) -> std::string {
+    const Status status = receive_one(group, group.rank() == 3 ? 5 : 3);  // who never sends
     if (status.code() != Code::kUnavailable) return "it was not told: " + status.details();
     return status.details().find(" is gone: ") != std::string::npos ? "" : status.details();
   });
 }
 
 TEST_CASE("links: a rank that dies while others want links with it keeps none of them waiting") {
-  for (int round = 0; round < 5; ++round) {
-    std::barrier<> joined(12);
-    as_ranks_of(kOverTcp, 12, [&](Group& group) -> std::string {
-      joined.arrive_and_wait();
-      if (group.rank() == 6) {
-        die(group);
-        return {};
-      }
-      int64_t value = 0;
-      const Status status =
-          group.receive(6, 1, std::as_writable_bytes(std::span(&value, 1)), within(kLong));
+  for (int round = 0; round < 5; ++round)
+    while_one_dies([](Group& group) -> std::string {
+      const Status status = receive_one(group, kDead);
       return status.code() == Code::kUnavailable ? "" : "it was not told: " + status.details();
     });
-  }
 }
 
 TEST_CASE("links: operations of ranks that have few have their results") {
