@@ -25,10 +25,10 @@ class _Consumer(Consumer):
 
 class _Producer(Producer):
     def __init__(self, handle: Any) -> None:
-        self.put = handle.put  # type: ignore[method-assign]
+        self._put = handle.put
 
     def put(self, array: Array) -> None:
-        raise NotImplementedError
+        self._put(array)
 
 
 class Multiprocessing(Contender):

@@ -25,6 +25,7 @@ class _Server(Weights):
         def pull(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
             return (param.tobytes() for param in params.values())
 
+        self._params = params
         handlers: Any = {"Pull": grpc.unary_stream_rpc_method_handler(pull)}
         self._server = grpc.server(ThreadPoolExecutor(4), options=UNLIMITED)
         self._server.add_generic_rpc_handlers(
@@ -42,7 +43,7 @@ class _Server(Weights):
         return
 
     def held(self) -> Params:
-        raise NotImplementedError
+        return self._params
 
     def close(self) -> None:
         self._server.stop(None)

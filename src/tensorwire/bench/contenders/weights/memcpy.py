@@ -25,6 +25,7 @@ from tensorwire.bench.suites.weights.contender import (
 
 class _Copy(Weights):
     def __init__(self, params: Params, *, receives: bool) -> None:
+        self._params = params
         # Of a value of its own: pages of zeros would all be the same one.
         self._pairs = (
             [(param, np.full_like(param, 7)) for param in params.values()] if receives else []
@@ -38,7 +39,7 @@ class _Copy(Weights):
             np.copyto(param, source)
 
     def held(self) -> Params:
-        raise NotImplementedError
+        return self._params
 
 
 class _Rank(Rank):
