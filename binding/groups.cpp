@@ -94,13 +94,15 @@ nb::list statistics_of(const tw_group* group) {
 struct Group {
   tw_group* handle = nullptr;
 
-  Group(nb::handle store, int rank, int size, const char* host, nb::handle timeout) {
+  Group(nb::handle store, int rank, int size, const char* host, bool deterministic,
+        nb::handle timeout) {
     ForeignStore foreign(store);
     const tw_store asked = foreign.get();
     const tw_wait wait = wait_for(timeout);
     tw_status status{};
-    const int result = without_gil(
-        [&] { return tw_group_join(&asked, rank, size, host, &wait, &handle, &status); });
+    const int result = without_gil([&] {
+      return tw_group_join(&asked, rank, size, host, deterministic, &wait, &handle, &status);
+    });
     if (result != TW_OK) foreign.rethrow();
     check(result, status);
   }
@@ -265,8 +267,8 @@ void bind_groups(nb::module_& m) {
   });
   m.def("group_statistics", [] { return statistics_of(nullptr); });
   nb::class_<Group>(m, "Group")
-      .def(nb::init<nb::handle, int, int, const char*, nb::handle>(), nb::arg("store"),
-           nb::arg("rank"), nb::arg("size"), nb::arg("host"),
+      .def(nb::init<nb::handle, int, int, const char*, bool, nb::handle>(), nb::arg("store"),
+           nb::arg("rank"), nb::arg("size"), nb::arg("host"), nb::arg("deterministic"),
            nb::arg("timeout").none() = nb::none())
       .def_prop_ro("rank", &Group::rank)
       .def_prop_ro("size", &Group::size)

@@ -136,7 +136,7 @@ std::shared_ptr<Communicator> Communicator::join(const Setting& setting, std::st
   const tw_wait wait{setting.timeout_ns, interrupted, nullptr};
   tw_group* group = nullptr;
   tw_status status{};
-  const int code = setting.core->group_join(&store, rank, size, nullptr, &wait, &group, &status);
+  const int code = setting.core->group_join(&store, rank, size, nullptr, 0, &wait, &group, &status);
   if (outcome(code, status) != k_SUCCESS) {
     made->broken_ = last_sentence();
     return made;

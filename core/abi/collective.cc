@@ -90,11 +90,12 @@ bool takes_runs(CollectiveKind kind) {
 
 }  // namespace
 
-int tw_group_join(const tw_store* store, int rank, int size, const char* host, const tw_wait* wait,
-                  tw_group** out, tw_status* status) try {
+int tw_group_join(const tw_store* store, int rank, int size, const char* host, int deterministic,
+                  const tw_wait* wait, tw_group** out, tw_status* status) try {
   ForeignStore foreign(*store);
   collective::Seat seat{rank, size, {}};
   seat.host = host ? host : "";
+  seat.deterministic = deterministic != 0;
   Interruptible asked(wait);
   auto made = Group::make(foreign, seat, asked.wait());
   if (!made) return asked.end(status, made.status());

@@ -33,19 +33,30 @@ Result<Algorithm> forced_algorithm(Runtime& runtime) {
   return Algorithm::kNone;
 }
 
+Result<bool> is_deterministic(Runtime& runtime, const Seat& seat) {
+  if (seat.deterministic) return true;
+  const auto said = read_anew(runtime.kinds(), "TENSORWIRE_DETERMINISTIC");
+  if (!said) return said.status();
+  return *said == "on";
+}
+
 struct Table {
   Tuning tuning;
   std::string why_not;  // it is not as it should be; empty: it is, or there is none
 };
 
-Result<Table> own_table(Runtime& runtime, const Seat& seat) {
+Result<Table> own_table(Runtime& runtime, const Seat& seat, bool deterministic) {
   auto said = seat.tuning.empty() ? read_anew(runtime.kinds(), "TENSORWIRE_TUNING")
                                   : Result<std::string>(seat.tuning);
   if (!said) return said.status();
   if (*said == "off") return Table{};
   const bool named = !said->empty() && *said != "auto";
   const std::string path = named ? *said : rules::path_in_cache("collectives.table");
-  if (path.empty()) return Table{};
+  if (path.empty() || (deterministic && !named)) return Table{};
+  if (deterministic)
+    return Table{{},
+                 text({"the table of tensorwire tune collectives, ", path,
+                       ", is not used: the group is deterministic"})};
   auto read = Tuning::read(path);
   if (read) return Table{std::move(*read), {}};
   if (!named && read.status().code() == Code::kNotFound) return Table{};
@@ -140,7 +151,14 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   auto forced = forced_algorithm(runtime);
   if (!forced) return forced.status();
   if (seat.algorithm != Algorithm::kNone) forced = seat.algorithm;
-  auto table = own_table(runtime, seat);
+  const auto deterministic = is_deterministic(runtime, seat);
+  if (!deterministic) return deterministic.status();
+  if (*deterministic && *forced != Algorithm::kNone)
+    return {Code::kFailedPrecondition,
+            text({members_->name(rank()),
+                  " was started with TENSORWIRE_ALLREDUCE, and the group is "
+                  "to be deterministic: then no setting says how all-reduces go"})};
+  auto table = own_table(runtime, seat, *deterministic);
   if (!table) return table.status();
   auto host_id = read_anew(runtime.kinds(), "TENSORWIRE_HOST_ID");
   if (!host_id) return host_id.status();
@@ -187,7 +205,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   });
   if (!status.ok()) return status;
 
-  Neighbours mine{*forced, table->tuning.digest(), {}, {}};
+  Neighbours mine{*forced, *deterministic, table->tuning.digest(), {}, {}};
   for (size_t i = 0; i < ranks; ++i)
     mine.ranks.push_back(static_cast<uint8_t>(
         (maps[self][i] ? Neighbours::kMaps : 0) | (reads[self][i] ? Neighbours::kReads : 0) |
@@ -206,6 +224,12 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
     const auto theirs = decode_neighbours((*said)[static_cast<size_t>(i)], ranks);
     if (!theirs)
       return {theirs.status().code(), text({members_->name(i), ": ", theirs.status().details()})};
+    if (theirs->deterministic != mine.deterministic) {
+      const int with = mine.deterministic ? rank() : i, without = mine.deterministic ? i : rank();
+      return {Code::kFailedPrecondition,
+              text({members_->name(with), " has joined a deterministic group, and ",
+                    members_->name(without), " one that is not"})};
+    }
     if (theirs->forced != mine.forced)
       return {Code::kFailedPrecondition,
               text({members_->name(i), " was started with another TENSORWIRE_ALLREDUCE than ",

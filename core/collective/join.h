@@ -44,6 +44,9 @@ struct Seat {
   bool reads_memory = true;
   // The table of `tensorwire tune collectives`; empty: as TENSORWIRE_TUNING says.
   std::string tuning = {};
+  // Operations go the ways of the constants, whatever was measured; false: as
+  // TENSORWIRE_DETERMINISTIC says. The same for all ranks.
+  bool deterministic = false;
 };
 
 // DEADLINE_EXCEEDED: a rank has not come. UNAVAILABLE, FAILED_PRECONDITION: one cannot be reached,

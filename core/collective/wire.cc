@@ -11,6 +11,7 @@ namespace tw::collective {
 namespace {
 
 constexpr size_t kNeighboursSize = 9;                                       // without the ranks
+constexpr uint8_t kDeterministic = 128;                                     // beside an algorithm
 constexpr size_t kNeighbourSize = 3;                                        // a rank
 constexpr size_t kAlgorithmOfStep = 19;                                     // its offset
 constexpr size_t kAnswerSize = 2 * sizeof(wire::Nonce) + sizeof(uint32_t);  // without the Welcome
@@ -171,7 +172,9 @@ Result<StepHeader> decode_step(std::span<const std::byte> bytes) {
 
 std::vector<std::byte> encode_neighbours(const Neighbours& neighbours) {
   std::vector<std::byte> bytes(kNeighboursSize + neighbours.ranks.size() * kNeighbourSize);
-  std::byte* at = wire::store(bytes.data(), neighbours.forced);
+  const auto forced = static_cast<uint8_t>(neighbours.forced);
+  std::byte* at = wire::store(
+      bytes.data(), static_cast<uint8_t>(forced | (neighbours.deterministic ? kDeterministic : 0)));
   at = wire::store(at, neighbours.tuning);
   for (size_t i = 0; i < neighbours.ranks.size(); ++i) {
     at = wire::store(at, neighbours.ranks[i]);
@@ -184,7 +187,9 @@ Result<Neighbours> decode_neighbours(std::span<const std::byte> bytes, size_t ra
   if (bytes.size() != kNeighboursSize + ranks * kNeighbourSize)
     return wire::protocol_error({"a list of ", ranks, " ranks in ", bytes.size(), " bytes"});
   Neighbours found;
-  const auto forced = wire::load<uint8_t>(bytes.data());
+  const auto first = wire::load<uint8_t>(bytes.data());
+  found.deterministic = (first & kDeterministic) != 0;
+  const auto forced = static_cast<uint8_t>(first & ~kDeterministic);
   found.forced = static_cast<Algorithm>(forced);
   if (found.forced != Algorithm::kNone && !wire::reduces_all(found.forced))
     return wire::protocol_error({"a rank takes algorithm ", int{forced}});

@@ -125,7 +125,8 @@ struct Neighbours {
   static constexpr uint16_t kNoLink = 0;  // in place of a kind
 
   Algorithm forced = Algorithm::kNone;  // what it was told to do
-  uint64_t tuning = 0;                  // the digest of its table
+  bool deterministic = false;
+  uint64_t tuning = 0;  // the digest of its table
   // Of each, whether it maps the stage, reads the memory, and maps arrays in the arena.
   std::vector<uint8_t> ranks;
   // The code of the kind of the link to each.
@@ -135,7 +136,7 @@ struct Neighbours {
 };
 
 //  offset  size
-//       0     1  algorithm
+//       0     1  algorithm, and 128 where the group is to be deterministic
 //       1     8  digest
 //       9     3  for each rank: 1 of kMaps, kReads, kMapsArrays; 2 of the link's kind
 std::vector<std::byte> encode_neighbours(const Neighbours& neighbours);

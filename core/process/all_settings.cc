@@ -38,7 +38,9 @@ bool read_collectives(std::string_view value, std::string&) {
   return value == "auto" || value == "ring";
 }
 
-bool read_plan(std::string_view value, std::string&) { return value == "on" || value == "off"; }
+bool read_on_or_off(std::string_view value, std::string&) {
+  return value == "on" || value == "off";
+}
 
 std::string auto_or(const auto& words) {
   std::string all = "auto";
@@ -63,6 +65,11 @@ std::span<const Setting> of_users() {
        "of a group: the table of tensorwire tune collectives. auto: collectives.table in the "
        "folder tensorwire of XDG_CACHE_HOME, or of ~/.cache, where that is there",
        "auto"},
+      {"", "TENSORWIRE_DETERMINISTIC", Words{"on or off", read_on_or_off},
+       "of a group. on: which way an operation goes depends on the operation, its bytes and type, "
+       "the ranks and their hosts, and on no table, so that sums of floats have the same bits in "
+       "each run. The same for all ranks",
+       "off"},
       {"", "TENSORWIRE_GROUP_HOST", Words{"an address or a name of this host"},
        "of a group: where ranks of other hosts reach this one", "127.0.0.1"},
       {"", "TENSORWIRE_HOST_ID", Words{"any text"},
@@ -77,7 +84,7 @@ std::span<const Setting> of_users() {
        "TensorFlow only. auto: collectives go by groups of ranks where all workers can do that. "
        "ring: by TensorFlow's own algorithms, whose buffers go over links",
        "auto"},
-      {"", "TENSORWIRE_TF_PLAN", Words{"on or off", read_plan},
+      {"", "TENSORWIRE_TF_PLAN", Words{"on or off", read_on_or_off},
        "TensorFlow only. on: tensors that are the same in each step but for their values are sent "
        "ahead, without a call for each",
        "off"},

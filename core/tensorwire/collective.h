@@ -69,11 +69,13 @@ typedef struct tw_store {
 } tw_store;
 
 // Joins the group: returns once all ranks have come. `host`: the address at which ranks of other
-// hosts reach this one; null: as TENSORWIRE_GROUP_HOST says, or 127.0.0.1. INVALID_ARGUMENT,
-// DEADLINE_EXCEEDED (the text names who has not come), UNAVAILABLE, FAILED_PRECONDITION,
-// RESOURCE_EXHAUSTED, or an error of the store's.
-int tw_group_join(const tw_store* store, int rank, int size, const char* host, const tw_wait* wait,
-                  tw_group** out, tw_status* status);
+// hosts reach this one; null: as TENSORWIRE_GROUP_HOST says, or 127.0.0.1. `deterministic` 1: the
+// way of an operation depends on it, its bytes and type, the ranks and their hosts, and on nothing
+// else; 0: as TENSORWIRE_DETERMINISTIC says. INVALID_ARGUMENT, DEADLINE_EXCEEDED (the text names
+// who has not come), UNAVAILABLE, FAILED_PRECONDITION (also: ranks differ in what the group is to
+// be), RESOURCE_EXHAUSTED, or an error of the store's.
+int tw_group_join(const tw_store* store, int rank, int size, const char* host, int deterministic,
+                  const tw_wait* wait, tw_group** out, tw_status* status);
 // Leaves it. Ranks that still need something of this one get UNAVAILABLE.
 void tw_group_release(tw_group* group);
 int tw_group_rank(const tw_group* group);

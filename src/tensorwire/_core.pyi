@@ -715,7 +715,13 @@ class Group:
     """Ranks that run collectives together. Thread-safe."""
 
     def __init__(
-        self, store: Any, rank: int, size: int, host: str, timeout: float | None = None
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        host: str,
+        deterministic: bool,
+        timeout: float | None = None,
     ) -> None:
         """Returns once all ranks have come. ``store`` has ``set(key, value)`` and
         ``get(key, timeout)``, which raises TimeoutError. Raises StatusError (INVALID_ARGUMENT,

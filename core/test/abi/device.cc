@@ -14,7 +14,7 @@ namespace {
 tw_group* alone() {
   tw_store store{};
   tw_group* group = nullptr;
-  REQUIRE(tw_group_join(&store, 0, 1, nullptr, nullptr, &group, nullptr) == TW_OK);
+  REQUIRE(tw_group_join(&store, 0, 1, nullptr, 0, nullptr, &group, nullptr) == TW_OK);
   return group;
 }
 

@@ -79,5 +79,51 @@ TEST_CASE("group: results have the same bits from run to run, whoever is late") 
   }
 }
 
+// The results of rank 0 of three.
+std::vector<float> bits_of(const Placement& placement) {
+  std::mutex mutex;
+  std::vector<float> first;
+  as_ranks_of(placement, 3, [&](Group& group) -> std::string {
+    auto found = results_of(group, 1);
+    if (found.empty()) return "it failed";
+    const std::lock_guard lock(mutex);
+    if (group.rank() == 0) first = std::move(found);
+    return {};
+  });
+  return first;
+}
+
+TEST_CASE("group: a deterministic one has the same bits with any table") {
+  const Placement over_tcp = kPlacements[2];
+  Placement deterministic = over_tcp;
+  deterministic.deterministic = true;
+  const std::vector<float> plain = bits_of(over_tcp);
+  const Rules table("all_reduce tcp 3 281474976710656 ring\nreduce_scatter tcp 3 12 ring");
+  const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+  CHECK(bits_of(over_tcp) != plain);  // else the table shows nothing
+  CHECK(bits_of(deterministic) == plain);
+  const Variable setting("TENSORWIRE_DETERMINISTIC", "on");
+  CHECK(bits_of(over_tcp) == plain);
+  as_ranks_of(over_tcp, 2, [&](Group& group) -> std::string {
+    return !group.tuned() && group.why_not_tuned() ==
+                                 "the table of tensorwire tune collectives, " + table.path() +
+                                     ", is not used: the group is deterministic"
+               ? ""
+               : group.why_not_tuned();
+  });
+}
+
+TEST_CASE("group: within a host the bits are those of all ways") {
+  std::vector<float> first;
+  for (const char* way : {"one_step", "stage"}) {
+    const Rules table(std::string("all_reduce memory 3 281474976710656 ") + way);
+    const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+    const std::vector<float> found = bits_of(kPlacements[0]);
+    if (first.empty()) first = found;
+    CHECK(!found.empty());
+    CHECK(found == first);
+  }
+}
+
 }  // namespace
 }  // namespace tw::test

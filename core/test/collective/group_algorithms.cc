@@ -69,23 +69,51 @@ TEST_CASE("group: each algorithm has the same bits on all ranks, for any number 
     }
 }
 
-TEST_CASE("group: ranks that were told different algorithms are told so") {
+// What two ranks are told that do not fit together. `differ` makes their seats differ.
+std::array<Status, 2> told_apart(void (*differ)(collective::Seat&)) {
   MemoryStore store;
   std::vector<std::thread> threads;
   std::array<Status, 2> ends;
   std::mutex mutex;
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
-      auto group = Group::make(
-          store, {rank, 2, "127.0.0.1", {}, rank == 0 ? Algorithm::kRing : Algorithm::kDirect},
-          within(kLong));
+      collective::Seat seat{rank, 2, "127.0.0.1", {}};
+      differ(seat);
+      auto group = Group::make(store, seat, within(kLong));
       const std::lock_guard lock(mutex);
       ends[static_cast<size_t>(rank)] = group.status();
     });
   for (std::thread& thread : threads) thread.join();
-  for (const Status& end : ends) {
+  return ends;
+}
+
+TEST_CASE("group: ranks that were told different algorithms are told so") {
+  for (const Status& end : told_apart([](collective::Seat& seat) {
+         seat.algorithm = seat.rank == 0 ? Algorithm::kRing : Algorithm::kDirect;
+       })) {
     CAPTURE(end.details());
     CHECK(end.details().find("TENSORWIRE_ALLREDUCE") != std::string::npos);
+  }
+}
+
+TEST_CASE("group: ranks of which one is to be deterministic are told so") {
+  for (const Status& end :
+       told_apart([](collective::Seat& seat) { seat.deterministic = seat.rank == 1; })) {
+    CAPTURE(end.details());
+    const size_t with = end.details().find("rank 1 (");
+    CHECK(with < end.details().find(" has joined a deterministic group, and rank 0 ("));
+    CHECK(end.details().find(" one that is not") != std::string::npos);
+  }
+}
+
+TEST_CASE("group: an algorithm that is forced does not go with a deterministic group") {
+  for (const Status& end : told_apart([](collective::Seat& seat) {
+         seat.deterministic = true;
+         if (seat.rank == 1) seat.algorithm = Algorithm::kRing;
+       })) {
+    CAPTURE(end.details());
+    CHECK(end.details().find("rank 1 (") != std::string::npos);
+    CHECK(end.details().find(" was started with TENSORWIRE_ALLREDUCE") != std::string::npos);
   }
 }
 

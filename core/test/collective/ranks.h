@@ -90,6 +90,7 @@ struct Placement {
   const char* transport;  // null: the best
   int on_a_host;          // ranks; 0: all
   bool reads_memory = true;
+  bool deterministic = false;
 };
 inline constexpr Placement kPlacements[] = {
     {"shared memory", nullptr, 0},
@@ -111,6 +112,7 @@ void as_ranks_of(const Placement& placement, int size, Run&& run) {
       collective::Seat seat{rank, size, "127.0.0.1", {}};
       if (placement.on_a_host != 0) seat.host_id = std::to_string(rank / placement.on_a_host);
       seat.reads_memory = placement.reads_memory;
+      seat.deterministic = placement.deterministic;
       auto group = Group::make(store, seat, within(kLong));
       std::string failure = group ? std::string() : group.status().details();
       if (group) failure = run(**group);

@@ -99,7 +99,8 @@ TEST_CASE("answer: what was encoded is decoded, and nothing else") {
 }
 
 TEST_CASE("neighbours: what was encoded is decoded") {
-  const Neighbours some{Algorithm::kRing, 0x0123456789abcdef, {0, 1, 3, 7}, {0, 1, 2, 0x0304}};
+  const Neighbours some{
+      Algorithm::kRing, true, 0x0123456789abcdef, {0, 1, 3, 7}, {0, 1, 2, 0x0304}};
   const auto bytes = encode_neighbours(some);
   const auto found = decode_neighbours(bytes, 4);
   REQUIRE(found.ok());
@@ -107,7 +108,7 @@ TEST_CASE("neighbours: what was encoded is decoded") {
 }
 
 TEST_CASE("neighbours: another number of ranks, and values that name nothing") {
-  auto bytes = encode_neighbours({Algorithm::kNone, 7, {0, 1}, {0, 2}});
+  auto bytes = encode_neighbours({Algorithm::kNone, false, 7, {0, 1}, {0, 2}});
   CHECK(!decode_neighbours(bytes, 1).ok());
   CHECK(!decode_neighbours(bytes, 3).ok());
   CHECK(!decode_neighbours({}, 0).ok());

@@ -23,11 +23,12 @@ from tensorwire.log import LOGGER
 @dataclass(frozen=True)
 class Origin:
     """Where a group comes from: the store of the first one of its line, how many times it has been
-    made anew since, and the address that was given for this rank."""
+    made anew since, the address that was given for this rank, and whether it is deterministic."""
 
     store: Store
     epoch: int
     host: str | None
+    deterministic: bool
 
     def meeting(self) -> Store:
         """Where the ranks of the group find each other."""
@@ -43,7 +44,8 @@ class Group(Reductions, Movements, Messages):
     any of: float64 float32 float16 bfloat16 float8_e4m3fn float8_e5m2 int8 to int64 uint8 to uint64
     bool. Arrays may have any strides: what is not C-contiguous goes by a copy. An ``out`` that
     shares memory with the input is written as if it did not. Floats of 16 and 8 bits are added up
-    in float32. Results are deterministic, always: the same bits on all ranks, and from run to run.
+    in float32. Results have the same bits on all ranks, and from run to run if operations go the
+    same ways: ``deterministic`` of :func:`join` has them do so.
 
     Each operation takes ``timeout``, seconds; None: that of the group. One that fails raises a
     :class:`~tensorwire.collective.GroupError` and ends the group for all ranks: leave it, and join
@@ -63,12 +65,13 @@ class Group(Reductions, Movements, Messages):
         *,
         host: str | None = None,
         timeout: float | None = 1800.0,
+        deterministic: bool = False,
         origin: Origin | None = None,
     ) -> None:
         """Returns once all ranks have come. See :func:`join`. ``origin``: of one that is made
         anew."""
         with TRANSLATED:
-            group = _core.Group(store, rank, size, host or "", timeout)
+            group = _core.Group(store, rank, size, host or "", deterministic, timeout)
         super().__init__(group, rank, size, timeout)
         self.fabric: Final = group.fabric
         """How data moves, for people: ``shared memory``, ``messages`` where no two ranks have
@@ -77,7 +80,7 @@ class Group(Reductions, Movements, Messages):
         """Whether the table of ``tensorwire tune collectives`` decides which ways operations go."""
         if why_not:
             LOGGER.warning("%s", why_not)
-        self.origin: Final = origin or Origin(store, 0, host)
+        self.origin: Final = origin or Origin(store, 0, host, deterministic)
         self._splitting = threading.Lock()  # guards what follows
         self._splits = 0
 
@@ -129,8 +132,9 @@ class Group(Reductions, Movements, Messages):
             ranks.index(self.rank),
             len(ranks),
             host=self.origin.host,
+            deterministic=self.origin.deterministic,
             timeout=None if until is None else max(0.0, until - time.monotonic()),
-            origin=Origin(meeting, 0, self.origin.host),
+            origin=Origin(meeting, 0, self.origin.host, self.origin.deterministic),
         )
         made.timeout = self.timeout
         return made
@@ -151,6 +155,7 @@ def join(
     *,
     host: str | None = None,
     timeout: float | None = 1800.0,
+    deterministic: bool = False,
 ) -> Group:
     """Joins a group: returns once all ranks have come.
 
@@ -158,12 +163,18 @@ def join(
     ``torch.distributed``, a folder that all of them reach, or ``host:port`` of a server that has a
     :func:`store_service`. ``host``: the address at which ranks of other hosts reach this one; None:
     as TENSORWIRE_GROUP_HOST says, or 127.0.0.1. ``timeout``: of joining, and of each operation that
-    gives none, in seconds; None: no limit.
+    gives none, in seconds; None: no limit. ``deterministic``, the same on all ranks: which way an
+    operation goes, and so in which order it adds, depends on the operation, its bytes and type, the
+    ranks and their hosts, and not on the table of ``tensorwire tune collectives``; groups that are
+    made of this one are so, too. False: as TENSORWIRE_DETERMINISTIC says.
 
     Raises :class:`~tensorwire.collective.GroupError` when a rank does not come, or cannot be
-    reached; TypeError and ValueError for arguments that are none.
+    reached, and when ranks differ in ``deterministic``, or one has TENSORWIRE_ALLREDUCE beside it;
+    TypeError and ValueError for arguments that are none.
     """
     for name, given in (("rank", rank), ("size", size)):
         if not isinstance(given, SupportsIndex):
             raise TypeError(f"{name} is a whole number, not {given!r}")
-    return Group(store_of(store), rank, size, host=host, timeout=timeout)
+    return Group(
+        store_of(store), rank, size, host=host, timeout=timeout, deterministic=deterministic
+    )

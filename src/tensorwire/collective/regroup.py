@@ -14,7 +14,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -147,8 +147,7 @@ class _Newcomers:
 class _Member:
     """A rank of the group that is over. ``gone``: which of its ranks are known to be."""
 
-    store: Store
-    epoch: int
+    origin: Origin
     rank: int
     size: int
     gone: Callable[[int], bool]
@@ -156,7 +155,7 @@ class _Member:
 
 def _choose(member: _Member, timeout: float) -> Value:
     """Who makes up the next group. Other ranks are waited for so long, in seconds."""
-    epoch = _Epoch(member.store, member.epoch + 1)
+    epoch = _Epoch(member.origin.store, member.origin.epoch + 1)
     epoch.come(member.rank)
     proposer = Proposer(member.rank, member.size, epoch.record(member.rank))
     asking = _Newcomers(epoch)
@@ -203,7 +202,6 @@ def _form(
     value: Value,
     rank: int,
     member: _Member,
-    host: str | None,
     timeout: float,
     tried: list[Group],
 ) -> Group | _Member:
@@ -217,15 +215,16 @@ def _form(
     def lost() -> int | None:
         return next((each for each in range(value.size) if gone(each)), None)
 
-    origin = Origin(member.store, member.epoch + 1, host)
-    following = _Member(origin.store, origin.epoch, rank, value.size, gone)
+    origin = replace(member.origin, epoch=member.origin.epoch + 1)
+    following = _Member(origin, rank, value.size, gone)
     try:
         group = Group(
             WatchedStore(origin.meeting(), lost),
             rank,
             value.size,
-            host=host,
+            host=origin.host,
             timeout=timeout,
+            deterministic=origin.deterministic,
             origin=origin,
         )
     except (RankLostError, GroupTimeoutError, TimeoutError):
@@ -240,15 +239,13 @@ def _form(
     return group
 
 
-def _follow(
-    member: _Member, found: tuple[Value, int] | None, host: str | None, timeout: float
-) -> Group:
+def _follow(member: _Member, found: tuple[Value, int] | None, timeout: float) -> Group:
     """``found``: the value that was chosen, and this process's rank by it, where it knows them."""
     tried: list[Group] = []  # others may yet look at them
     try:
         for _ in range(_ROUNDS):
             value, rank = found or _choose_rank(member, timeout)
-            formed = _form(value, rank, member, host, timeout, tried)
+            formed = _form(value, rank, member, timeout, tried)
             if isinstance(formed, Group):
                 tried.remove(formed)
                 return formed
@@ -287,10 +284,9 @@ def regroup(group: Group, *, timeout: float = 30.0) -> Group:
 
     The store of the first group must still be there: it cannot be served by the rank that is lost.
     """
-    origin = group.origin
-    member = _Member(origin.store, origin.epoch, group.rank, group.size, group.gone)
+    member = _Member(group.origin, group.rank, group.size, group.gone)
     try:
-        made = _follow(member, None, origin.host, timeout)
+        made = _follow(member, None, timeout)
     finally:
         group.close()
     made.timeout = group.timeout
@@ -317,11 +313,12 @@ def rejoin(
     host: str | None = None,
     timeout: float = 1800.0,
     regroup_timeout: float = 30.0,
+    deterministic: bool = False,
 ) -> Group:
     """Asks the ranks of the group that is at ``store`` to let this process in, and returns once
     they have called :func:`regroup`. ``store``, ``host``: as :func:`~tensorwire.collective.join`
     has them. ``timeout``: for how long to ask, and of each operation that gives none, in seconds.
-    ``regroup_timeout``: as the others gave it.
+    ``regroup_timeout``, ``deterministic``: as the others gave them.
 
     Raises :class:`~tensorwire.collective.GroupTimeoutError` when nobody has let it in, and
     :class:`~tensorwire.collective.FinishedError` when all ranks have called :func:`finish`.
@@ -351,7 +348,7 @@ def rejoin(
         asking = _Asking(asking.token, asking.beats + 1)
         epoch.ask(slot, asking)
     rank = len(value.survivors) + value.newcomers.index(asking.token)
-    stranger = _Member(found, number - 1, -1, 0, lambda _: False)
-    made = _follow(stranger, (value, rank), host, regroup_timeout)
+    stranger = _Member(Origin(found, number - 1, host, deterministic), -1, 0, lambda _: False)
+    made = _follow(stranger, (value, rank), regroup_timeout)
     made.timeout = timeout
     return made

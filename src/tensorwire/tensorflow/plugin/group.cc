@@ -176,7 +176,7 @@ absl::Status Group::join(uint64_t session, bool* together) {
   status = {};
   const int code =
       core().group_join(&store, static_cast<int>(seat_.rank), static_cast<int>(seat_.tasks.size()),
-                        has_host ? nullptr : seat_.host.c_str(), &wait, &made, &status);
+                        has_host ? nullptr : seat_.host.c_str(), 0, &wait, &made, &status);
   std::unique_ptr<tw_group, void (*)(tw_group*)> group(made, core().group_release);
   wire::MeetingRequest joined = request(wire::Meeting::kJoined);
   if (code != TW_OK) {

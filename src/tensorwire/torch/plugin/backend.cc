@@ -98,7 +98,7 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
   const Rendezvous rendezvous(store);
   const tw_wait wait = wait_of(timeout, true);
   const int code =
-      core().group_join(rendezvous.store(), rank, size, nullptr, &wait, &made, &status);
+      core().group_join(rendezvous.store(), rank, size, nullptr, 0, &wait, &made, &status);
   if (code == TW_INTERRUPTED) throw_interruption();
   if (code != TW_OK) fail(status.details);
   group_ = Group(made, core().group_release);
