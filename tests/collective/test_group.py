@@ -224,6 +224,36 @@ def test_an_algorithm_that_there_is_not(tmp_path: Path, monkeypatch: pytest.Monk
                 ended.result(LIMIT_SECONDS)
 
 
+def test_no_table_decides_for_a_deterministic_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "table"
+    table.write_text("all_reduce memory 2 1024 one_step\n")
+    monkeypatch.setenv("TENSORWIRE_TUNING", str(table))
+
+    def tuned(rank: int, name: str, deterministic: bool) -> tuple[bool, bool]:
+        store = tmp_path / name
+        with join(store, rank, 2, timeout=LIMIT_SECONDS, deterministic=deterministic) as group:
+            part = group.split(0)
+            assert part is not None
+            with part:
+                return group.tuned, part.tuned
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        for name, deterministic in (("any", False), ("same", True)):
+            found = list(pool.map(tuned, range(2), [name] * 2, [deterministic] * 2))
+            assert found == [(not deterministic, not deterministic)] * 2
+        differ = [pool.submit(tuned, rank, "differ", rank == 1) for rank in range(2)]
+        for ended in differ:
+            with pytest.raises(GroupError, match=r"(?i)deterministic"):
+                ended.result(LIMIT_SECONDS)
+        monkeypatch.setenv("TENSORWIRE_ALLREDUCE", "ring")
+        refused = [pool.submit(tuned, rank, "forced", True) for rank in range(2)]
+        for ended in refused:
+            with pytest.raises(GroupError, match="TENSORWIRE_ALLREDUCE"):
+                ended.result(LIMIT_SECONDS)
+
+
 def test_one_rank_is_a_group(tmp_path: Path) -> None:
     with join(tmp_path, 0, 1) as group:
         array = np.arange(5.0)

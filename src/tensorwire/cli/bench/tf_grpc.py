@@ -148,7 +148,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             str,
             typer.Option(
                 help="Measure tensorwire without some of its ideas, too, one at a time: "
-                "coalescing, eager, rendezvous, chunking, spinning, tuning, pipelining, zero-copy.",
+                "coalescing, eager, rendezvous, chunking, adaptive, spinning, tuning, pipelining, "
+                "zero-copy.",
                 show_default=False,
             ),
         ] = "",

@@ -54,6 +54,11 @@ IDEAS: Final[Mapping[str, Mapping[str, str]]] = {
     "eager": {"TENSORWIRE_EAGER_BYTES": "0"},
     "rendezvous": {"TENSORWIRE_EAGER_BYTES": "1M"},
     "chunking": {"TENSORWIRE_CHUNK_BYTES": "64M"},
+    "adaptive": {
+        "TENSORWIRE_EAGER_BYTES": "0",
+        "TENSORWIRE_COALESCE_BYTES": "0",
+        LINK_TUNING: "off",
+    },
     "spinning": {"TENSORWIRE_SPIN_US": "0"},
     TUNING: {LINK_TUNING: "off"},
     PIPELINING: {},
