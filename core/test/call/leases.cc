@@ -180,6 +180,29 @@ TEST_CASE("leases: what goes back to its owner is copied by nobody") {
   CHECK(arena.restored());
 }
 
+TEST_CASE("leases: a client sends back by name, to a server that knows how") {
+  ArenaWatch arena;
+  House house(lend);
+  const auto bytes = bytes_of(1 << 20);
+  for (const bool knows : {true, false}) {
+    auto connected = meet::connect(runtime(), house.invitation("shm"), patience());
+    REQUIRE(connected.ok());
+    if (!knows) connected->peer.features &= ~wire::kReturned;
+    const Closing link(CallPort::create(runtime(), std::move(connected->transport),
+                                        std::move(connected->peer), 4 << 20)
+                           .value());
+    Reply reply = unary(*link, "/t/Lend", {out(bytes)});
+    REQUIRE(reply.segments.size() == 1);
+    CHECK(link->stats().copies == 1);
+    const Reply again = unary(*link, "/t/Lend", outs(reply.segments));
+    CHECK(link->stats().copies == (knows ? 1 : 2));
+    CHECK(link->stats().sent.returned_segments == (knows ? 1 : 0));
+    REQUIRE(again.segments.size() == 1);
+    CHECK(same(again.segments[0], bytes));
+  }
+  CHECK(arena.restored());
+}
+
 TEST_CASE("leases: with a full arena calls are pushed, and nobody waits") {
   ArenaWatch arena;
   House house(echo);
