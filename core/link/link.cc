@@ -50,17 +50,6 @@ class Link::Returns final : public LeaseReturn {
   Link* link_ TW_GUARDED_BY(mutex_);
 };
 
-// Keeps what came back from the peer for as long as it is viewed here.
-class Link::Reclaimed final : public LeaseReturn {
- public:
-  Reclaimed(Ref<Block> block, Hold hold) : block_(std::move(block)), hold_(std::move(hold)) {}
-  void lease_done(uint64_t) noexcept override {}
-
- private:
-  const Ref<Block> block_;
-  const Hold hold_;
-};
-
 Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
            Role role, const Wanted& wanted)
     : runtime_(runtime),
@@ -505,16 +494,7 @@ Result<InSegment> Link::on_return(const wire::SegmentInfo& segment) {
                                             segment.map.offset, segment.length});
   }();
   if (!lent) return lent.status();
-  const auto located = lent->block->slab().harmless(lent->bytes);
-  if (!located) return located.status();
-  auto view =
-      LeasedView::make(*located, make_ref<Reclaimed>(lent->block, lent->hold), segment.map.lease);
-  if (!view) return view.status();
-  InSegment in;
-  in.data = (*view)->bytes().data();
-  in.size = segment.length;
-  in.hold = std::move(*view);
-  return in;
+  return view_of(*lent);
 }
 
 Result<InSegment> Link::on_map(const wire::SegmentInfo& segment) {

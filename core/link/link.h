@@ -210,7 +210,6 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   // Leases wait for a message to take them along, but no more than this many.
   static constexpr size_t kReturnsTogether = 16;
 
-  class Reclaimed;
   class Returns;  // where views give leases back; outlives the link
 
   void take(std::unique_ptr<MessagePort> port) {

@@ -578,4 +578,31 @@ void Sender::drop() {
   share_bytes_.store(0, std::memory_order_relaxed);
 }
 
+namespace {
+
+// Keeps what came back for as long as it is viewed here.
+class Reclaimed final : public LeaseReturn {
+ public:
+  explicit Reclaimed(const Sender::Lent& lent) : block_(lent.block), hold_(lent.hold) {}
+  void lease_done(uint64_t) noexcept override {}
+
+ private:
+  const Ref<Block> block_;
+  const Hold hold_;
+};
+
+}  // namespace
+
+Result<InSegment> view_of(const Sender::Lent& lent) {
+  const auto located = lent.block->slab().harmless(lent.bytes);
+  if (!located) return located.status();
+  auto view = LeasedView::make(*located, make_ref<Reclaimed>(lent), 0);
+  if (!view) return view.status();
+  InSegment in;
+  in.data = (*view)->bytes().data();
+  in.size = lent.bytes.size();
+  in.hold = std::move(*view);
+  return in;
+}
+
 }  // namespace tw

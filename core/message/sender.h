@@ -271,4 +271,8 @@ class Sender {
   Status unshared_, crowded_;
 };
 
+// What came back, as it is handed to the user of this end: writing there is harmless to its owner.
+// RESOURCE_EXHAUSTED.
+Result<InSegment> view_of(const Sender::Lent& lent);
+
 }  // namespace tw

@@ -75,17 +75,6 @@ class Returns final : public LeaseReturn {
   std::vector<uint64_t> ids;
 };
 
-// Of what has come back.
-class Kept final : public LeaseReturn {
- public:
-  Kept(Ref<Block> block, Hold hold) : block_(std::move(block)), hold_(std::move(hold)) {}
-  void lease_done(uint64_t) noexcept override {}
-
- private:
-  const Ref<Block> block_;
-  const Hold hold_;
-};
-
 struct EndOptions {
   Profile profile = tiny(Bulk::kPush);
   uint64_t max_message = UINT64_MAX;
@@ -221,15 +210,7 @@ class End final : public Receiver::Sink {
     auto lent = sender.lent(info.map.lease,
                             {info.map.slab, info.map.generation, info.map.offset, info.length});
     if (!lent.ok()) return lent.status();
-    auto located = lent->block->slab().harmless(lent->bytes);
-    REQUIRE(located.ok());
-    auto view = LeasedView::make(*located, make_ref<Kept>(lent->block, lent->hold), 0);
-    REQUIRE(view.ok());
-    InSegment in;
-    in.data = (*view)->bytes().data();
-    in.size = info.length;
-    in.hold = *view;
-    return in;
+    return view_of(*lent);
   }
 
   // One-sided operations have an end of their own: test/message/one_sided.cc.

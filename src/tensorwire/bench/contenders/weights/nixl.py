@@ -16,8 +16,9 @@ from tensorwire.bench.suites.weights.contender import TRAINER, Contender, Params
 
 
 class _Trainer(Weights):
-    def __init__(self, memory: nixl.Memory, receivers: int) -> None:
+    def __init__(self, memory: nixl.Memory, params: Params, receivers: int) -> None:
         self._memory = memory
+        self._params = params
         self._receivers = receivers
 
     def prepare(self, number: int) -> None:
@@ -28,7 +29,7 @@ class _Trainer(Weights):
             self._memory.notification()
 
     def held(self) -> Params:
-        raise NotImplementedError
+        return self._params
 
 
 class _Receiver(Weights):
@@ -70,7 +71,7 @@ class _Rank(Rank):
             with open(about, "wb") as file:
                 file.write(memory.about())
             self.barrier()
-            return _Trainer(memory, self._meeting.size - 1)
+            return _Trainer(memory, params, self._meeting.size - 1)
         self.barrier()
         with open(about, "rb") as file:
             memory.meet(file.read())

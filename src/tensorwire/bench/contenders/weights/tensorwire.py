@@ -39,6 +39,7 @@ class _Publisher(Weights):
         with open(port, "w") as file:
             file.write(str(bound))
         self._timed = timed
+        self._params = params
 
     def prepare(self, number: int) -> None:
         if not self._timed:
@@ -49,7 +50,7 @@ class _Publisher(Weights):
             self._publisher.publish(number)
 
     def held(self) -> Params:
-        raise NotImplementedError
+        return self._params
 
     def close(self) -> None:
         self._publisher.close()
