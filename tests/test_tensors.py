@@ -144,6 +144,23 @@ def test_received_arrays_are_read_only() -> None:
                 result.flags.writeable = True
 
 
+def test_writable_arrays() -> None:
+    sent = [np.arange(3.0), np.arange(3).astype(">i4"), np.empty((0, 2))]
+    segments = [bytearray(segment) for segment in tensors.dumps(sent)]
+    over = tensors.loads(segments, writable=True)
+    over[0][0] = 5
+    assert np.frombuffer(segments[1])[0] == 5
+    assert over[1].dtype == ">i4"
+    joined = b"".join(tensors.dumps(sent))
+    before = bytes(bytearray(joined))
+    of_bytes = tensors.loads(joined, writable=True)
+    of_bytes[0][0] = 5
+    of_bytes[1] += 1
+    assert of_bytes[1].tolist() == [1, 2, 3]
+    assert of_bytes[2].shape == (0, 2)
+    assert joined == before
+
+
 def test_read_only_source() -> None:
     source = np.arange(3)
     source.flags.writeable = False

@@ -195,6 +195,21 @@ def test_the_last_view_returns_the_lease(mailbox: Mailbox) -> None:
     assert used() == before
 
 
+def test_writable_arrays_are_private(mailbox: Mailbox, copied: Any) -> None:
+    source = published()
+    message = mailbox.receive({"x": source})
+    array = tensors.loads(message, writable=True)["x"]
+    assert array.ctypes.data in {segment.address for segment in message}
+    array += 1
+    assert (array == 2).all()
+    assert (source == 1).all()
+    lone = tensors.loads(mailbox.receive(source), writable=True)
+    assert (lone == 1).all()
+    lone[0] = 3
+    assert (source == 1).all()
+    assert copied() == {}
+
+
 def test_own_published_memory_is_not_taken_for_received(copied: Any) -> None:
     pytest.importorskip("torch", exc_type=ImportError)
     source = tensorwire.publish(np.ones(4, np.float32))

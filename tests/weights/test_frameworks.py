@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.weights.other import Other, channel, other, publisher
+from tests.weights.other import Other, channel, eventually, other, publisher
 
 from tensorwire import weights
+from tensorwire.tensors import dtypes
 from tensorwire.weights.layouts import Split, box_of
 
 pytestmark = pytest.mark.timeout(120)  # the import of a framework takes its time
 
-FRAMEWORKS = [name for name in ("torch", "jax") if find_spec(name)]
+FRAMEWORKS = [name for name in ("torch", "tensorflow", "jax") if find_spec(name)]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,15 @@ def torch() -> Iterator[Other]:
         pytest.skip("there is no PyTorch")
     with other() as process:
         process.do("import torch")
+        yield process
+
+
+@pytest.fixture(scope="module")
+def tensorflow() -> Iterator[Other]:
+    if "tensorflow" not in FRAMEWORKS:
+        pytest.skip("there is no TensorFlow")
+    with other() as process:
+        process.do("import tensorflow")
         yield process
 
 
@@ -132,6 +142,145 @@ def test_a_view_has_tensors_of_a_framework(torch: Other, trainer: Any) -> None:
     assert torch.do("found") == list(range(48))
     assert torch.do("kinds") == [True, True]
     assert torch.do("float(into['w'].sum())") == 0
+
+
+class Viewed:
+    """A publication, and another process that views it as tensors of a framework."""
+
+    def __init__(self, process: Other, framework: str) -> None:
+        self.process = process
+        self.framework = framework
+        self.params = {
+            "w": np.arange(1 << 18, dtype=np.float32).reshape(512, 512),
+            "b": np.ones(1000, np.float32),
+        }
+        self.made, self.server, self.port = publisher(self.params)
+        self.made.publish()
+        process.do("import ctypes, gc, sys")
+        process.do("from tensorwire import tensors")
+        process.do(
+            "def reader(port, way, columns=512):\n"
+            "    into = {'w': np.zeros((512, columns), np.float32), 'b': np.zeros(1000, 'f4')}\n"
+            "    box = weights.Shard((0, 0), (512, columns), (512, 512), 'float32')\n"
+            "    return weights.Subscriber(channel(port, way), into, shards={'w': box})"
+        )
+        process.do("def at(tensor): return np.asarray(tensor).__array_interface__['data'][0]")
+        process.do("def places(view): return {name: at(view[name]) for name in view}")
+        process.do(  # as an operation of the framework may, whatever flags the memory had
+            "def spoil(tensor): ctypes.memset(at(tensor), 255, np.asarray(tensor).nbytes)"
+        )
+        process.do(
+            "def first(view): return [float(np.asarray(view[name]).flat[1]) for name in view]"
+        )
+        process.do(
+            "def viewed(reader, framework): return reader.view(timeout=10, framework=framework)"
+        )
+
+    def subscribe(self, name: str, way: str = "shm", columns: int = 512) -> None:
+        self.process.do(f"{name} = reader({self.port}, {way!r}, {columns})")
+
+    def look(self, name: str, what: str, framework: str | None = None) -> Any:
+        """Within a view of its own."""
+        self.process.do(
+            f"with viewed({name}, {framework or self.framework!r}) as view: found = {what}"
+        )
+        return self.process.do("found")
+
+
+@pytest.fixture(params=["torch", "tensorflow"])
+def viewed(request: pytest.FixtureRequest) -> Iterator[Viewed]:
+    found = Viewed(request.getfixturevalue(request.param), request.param)
+    yield found
+    found.server.stop(None)
+
+
+def test_a_view_of_a_framework_that_writes_is_where_the_publisher_has_it(viewed: Viewed) -> None:
+    viewed.subscribe("one")
+    lent = viewed.look("one", "places(view)", "numpy")
+    for _ in range(2):
+        assert viewed.look("one", "places(view)") == lent
+    kind = "tensorflow.float32" if viewed.framework == "tensorflow" else "torch.float32"
+    assert viewed.look("one", f"[tuple(view['w'].shape), view['w'].dtype == {kind}]") == [
+        [512, 512],
+        True,
+    ]
+    assert viewed.look("one", "first(view)") == [1, 1]
+    eventually(lambda: viewed.made.stats().leased == 0)
+
+
+def test_what_is_written_to_a_view_stays_there(viewed: Viewed) -> None:
+    for name in ("one", "two", "three"):
+        viewed.subscribe(name)
+    process, framework = viewed.process, viewed.framework
+    process.do(
+        "with viewed(one, 'numpy') as before, "
+        f"viewed(two, {framework!r}) as mine, viewed(three, {framework!r}) as theirs:\n"
+        "    for tensor in mine.values(): spoil(tensor)\n"
+        "    del tensor\n"
+        "    found = [first(before), first(theirs), bool(np.isnan(first(mine)).all())]\n"
+        "    with viewed(one, 'numpy') as after: found.append(first(after))"
+    )
+    assert process.do("found") == [[1, 1], [1, 1], True, [1, 1]]
+    # By itself a view is in the mapping that all later ones have, too.
+    for _ in range(2):
+        assert viewed.look("one", "[spoil(each) for each in view.values()]") == [None, None]
+        assert viewed.look("one", "first(view)", "numpy") == [1, 1]
+    eventually(lambda: viewed.made.stats().leased == 0)
+    mine = {name: np.zeros_like(each) for name, each in viewed.params.items()}
+    with weights.Subscriber(channel(viewed.port, "shm"), mine) as reader:
+        reader.pull(timeout=10)
+    for name, each in viewed.params.items():
+        assert (mine[name] == each).all()
+
+
+def test_a_tensor_of_a_view_outlives_all_else(viewed: Viewed) -> None:
+    viewed.subscribe("one")
+    process = viewed.process
+    process.do(f"with viewed(one, {viewed.framework!r}) as view: kept = view['w']")
+    viewed.params["w"] += 1
+    viewed.made.publish()
+    assert process.do("float(np.asarray(kept)[511, 511])") == (1 << 18) - 1
+    assert viewed.made.stats().leased > 0
+    assert viewed.look("one", "first(view)") == [1, 2]
+    process.do("one.close()")
+    viewed.made.close()
+    viewed.server.stop(None).wait()
+    assert process.do("float(np.asarray(kept)[511, 511])") == (1 << 18) - 1
+    process.do("spoil(kept)")
+    assert process.do("bool(np.isnan(np.asarray(kept)).all())")
+    process.do("del kept")
+
+
+def test_a_view_over_tcp_is_what_was_received(viewed: Viewed) -> None:
+    viewed.subscribe("one", "tcp")
+    viewed.process.do("copies = tensors.copies().tensors")
+    assert viewed.look("one", "[first(view), [spoil(each) for each in view.values()]][0]") == [1, 1]
+    assert viewed.process.do("tensors.copies().tensors == copies")
+    assert viewed.look("one", "first(view)") == [1, 1]
+
+
+def test_columns_of_a_view(viewed: Viewed) -> None:
+    """They lie apart, which PyTorch takes and TensorFlow does not."""
+    viewed.subscribe("one", columns=128)
+    lent = viewed.look("one", "places(view)", "numpy")
+    found = viewed.look("one", "places(view)")
+    assert (found["w"] == lent["w"]) is (viewed.framework == "torch")
+    assert viewed.look("one", "float(np.asarray(view['w'])[1, 0])") == 512
+
+
+def test_a_view_of_bfloat16_is_no_copy(torch: Other) -> None:
+    made, server, port = publisher({"w": np.arange(1 << 16).astype(dtypes.own("bfloat16"))})
+    made.publish()
+    torch.do("into = {'w': torch.zeros(1 << 16, dtype=torch.bfloat16)}")
+    torch.do(f"reader = weights.Subscriber(channel({port}, 'shm'), into)")
+    torch.do("with reader.view(timeout=10) as view: at = view['w'].ctypes.data")
+    torch.do(
+        "with reader.view(timeout=10, framework='torch') as view:\n"
+        "    found = [view['w'].data_ptr() == at, view['w'].dtype is torch.bfloat16,\n"
+        "             float(view['w'][3])]"
+    )
+    assert torch.do("found") == [True, True, 3]
+    server.stop(None)
 
 
 def test_arrays_of_jax_are_made_anew(jax: Other, trainer: Any) -> None:

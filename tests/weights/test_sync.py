@@ -476,7 +476,7 @@ def test_replies_that_are_nonsense(trainer: Other, monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(
                 Source,
                 "_asked",
-                lambda self, request, left, wrong=wrong: wrong(*asked(self, request, left)),
+                lambda self, *given, wrong=wrong: wrong(*asked(self, *given)),
             )
             with pytest.raises(weights.WeightsError, match=why):
                 reader.pull(timeout=10)

@@ -35,6 +35,7 @@ class _Options:
     wait_for_ready: bool | None
     framework: Framework
     into: Sequence[BytesLike | None] | None = None
+    writable: bool = False
 
 
 def client(
@@ -82,6 +83,9 @@ def with_options(client: T, **options: Any) -> T:
     their places in the message; None: anywhere. Large ones that a link of tensorwire's brings in
     chunks, and that have exactly that size, are received there, and the tensors of the reply lie
     over it. After an error it may have been written to, but is not any more.
+
+    writable: NumPy arrays in replies may be written, which nobody else sees, as ``tensors.loads``
+    tells.
     """
     if not isinstance(client, _Proxy):
         raise TypeError(f"a {type(client).__name__} was not made by service.client")
@@ -211,7 +215,9 @@ class _Proxy:
 
     def _decode(self, method: Method, message: Any) -> Any:
         try:
-            reply = tensors.loads(message, framework=self._options.framework)
+            reply = tensors.loads(
+                message, framework=self._options.framework, writable=self._options.writable
+            )
         except DecodeError as error:
             raise DecodeError(f"reply of {method.path}: {error}") from None
         wrong = method.reply_objection(reply)

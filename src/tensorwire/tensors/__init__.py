@@ -179,15 +179,17 @@ def loads(
     *,
     framework: Framework = "numpy",
     like: object = _ANY,
+    writable: bool = False,
 ) -> Any:
     """The object that ``dumps`` was given, over the memory of ``segments``.
 
     segments: what ``dumps`` gave, or the same bytes joined, as one bytes-like object.
 
-    framework: what tensors become. NumPy arrays are read-only. Tensors of torch and TensorFlow may
-    be written by their framework, which stays private to this process: memory that the runtime
-    received is private, memory that is writable is taken as it is, and any other is copied
-    once. ``"same"`` takes each tensor's own framework where it can be imported, else NumPy.
+    framework: what tensors become. NumPy arrays are read-only, unless ``writable``. Those, and
+    tensors of torch and TensorFlow, may be written, which stays private to this process: memory
+    that the runtime received is private, memory that is writable is taken as it is, and any other
+    is copied once. ``"same"`` takes each tensor's own framework where it can be imported, else
+    NumPy.
 
     like: an object of the structure that is expected. Keys and lengths must be the same, plain
     values of the same type, tensors of the same dtype and shape as the tensor or ``TensorSpec`` in
@@ -199,13 +201,13 @@ def loads(
     """
     if framework not in _FRAMEWORKS:
         raise ValueError(f"framework is one of {', '.join(_FRAMEWORKS)}, not {framework!r}")
-    if framework == "numpy" and like is _ANY:
+    if framework == "numpy" and like is _ANY and not writable:
         array = _lone(segments)
         if array is not None:
             return array
     header, tensors = _split(segments)
     copied: list[tuple[str, int]] = []
-    builder = tree.Builder(header, tensors, framework, copied)
+    builder = tree.Builder(header, tensors, framework, copied, writable)
     try:
         result = builder.build(like)
     except PartError as error:

@@ -257,17 +257,35 @@ def from_memory(head: TensorHead, memory: BytesLike, framework: str) -> tuple[ob
     return _OUTWARDS[framework](head, memory)
 
 
+def writable_from_memory(head: TensorHead, memory: BytesLike) -> tuple[Array, str]:
+    """As ``from_memory`` for NumPy, but the array may be written, which nobody else sees."""
+    dtype = dtypes.resolve(head.dtype)
+    alias = _alias(head, memory)
+    array = _view(head, memory if alias is None else alias, dtype)
+    if alias is not None:
+        array.flags.writeable = True
+        return array, ""
+    return (array.copy(order="K"), READ_ONLY) if head.nbytes else (array, "")
+
+
 def of_array(array: Array, framework: Framework) -> Any:
-    """A tensor of ``framework`` over the memory of an array in C order, or the array itself. What
-    the framework does not take as it is, it copies: read-only memory for PyTorch and TensorFlow.
-    ``ValueError``: there is no such framework, or, as ``DecodeError``, it lacks the type.
+    """A tensor of ``framework`` over the memory of an array, or the array itself. What the
+    framework does not take as it is, it copies: read-only memory for PyTorch and TensorFlow, what
+    is not in C order for all but PyTorch. ``ValueError``: there is no such framework, or, as
+    ``DecodeError``, it lacks the type.
     """
     if framework not in NAMES:
         raise ValueError(f"framework is one of {NAMES}, not {framework!r}")
     if framework == "numpy":
         return array
-    head = TensorHead(dtypes.name_of(array.dtype), array.shape, array.nbytes, None, NUMPY)
-    return from_memory(head, raw(array), framework)[0]
+    name = dtypes.name_of(array.dtype)
+    flags = array.flags
+    if framework == "torch" and flags.writeable and flags.aligned and array.dtype.isnative:
+        dtype = _torch_dtype(name)
+        return _torch_over(array.view(dtypes.storage(name)), dtype)
+    dense = np.ascontiguousarray(array).reshape(array.shape)
+    head = TensorHead(name, array.shape, array.nbytes, None, NUMPY)
+    return from_memory(head, raw(dense), framework)[0]
 
 
 def _view(head: TensorHead, memory: Any, dtype: dtypes.DType) -> Array:
@@ -310,14 +328,20 @@ def _is_private(memory: Any) -> bool:
     return True
 
 
+def _alias(head: TensorHead, memory: BytesLike) -> Any:
+    """The memory as bytes that may be written without harm to anybody else. None: it has none, or
+    has to be copied."""
+    if not head.nbytes:
+        return None
+    if _is_private(memory):
+        received: Any = memory
+        return np.asarray(_Alias(np.frombuffer(received, np.uint8)))
+    return None if memoryview(memory).readonly else memory
+
+
 def _writable(head: TensorHead, memory: BytesLike, dtype: dtypes.DType) -> tuple[Array, str]:
     """An array that a framework may write to without harm to anybody else, in native byte order."""
-    alias: Any = None
-    if head.nbytes and _is_private(memory):
-        received: Any = memory
-        alias = np.asarray(_Alias(np.frombuffer(received, np.uint8)))
-    elif head.nbytes and not memoryview(memory).readonly:
-        alias = memory
+    alias = _alias(head, memory)
     array = _view(head, memory if alias is None else alias, dtype)
     if not dtype.isnative:
         return array.astype(dtype.newbyteorder("="), order="K"), BYTE_ORDER
@@ -333,14 +357,25 @@ def _lacks(framework: str, name: str) -> DecodeError:
     return DecodeError(f"{framework} has no dtype {name}")
 
 
-def _to_torch(head: TensorHead, memory: BytesLike) -> tuple[object, str]:
+def _torch_dtype(name: str) -> Any:
     torch: Any = load_framework("torch")
-    dtype = getattr(torch, head.dtype.removeprefix(">"), None)
+    dtype = getattr(torch, name.removeprefix(">"), None)
     if not isinstance(dtype, torch.dtype):
-        raise _lacks("torch", head.dtype)
-    array, copied = _writable(head, memory, dtypes.storage(head.dtype))
+        raise _lacks("torch", name)
+    return dtype
+
+
+def _torch_over(array: Array, dtype: Any) -> Any:
+    """array: of the dtype's storage type."""
+    torch: Any = load_framework("torch")
     tensor = torch.from_numpy(array)
-    return (tensor if tensor.dtype == dtype else tensor.view(dtype)), copied
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
+
+
+def _to_torch(head: TensorHead, memory: BytesLike) -> tuple[object, str]:
+    dtype = _torch_dtype(head.dtype)
+    array, copied = _writable(head, memory, dtypes.storage(head.dtype))
+    return _torch_over(array, dtype), copied
 
 
 def _to_tensorflow(head: TensorHead, memory: BytesLike) -> tuple[object, str]:

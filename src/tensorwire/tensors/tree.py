@@ -246,13 +246,20 @@ class Builder:
     """Rebuilds one object from a header and the memory of its tensors."""
 
     def __init__(
-        self, header: wire.Header, segments: list[BytesLike], framework: str, copied: list[Any]
+        self,
+        header: wire.Header,
+        segments: list[BytesLike],
+        framework: str,
+        copied: list[Any],
+        writable: bool = False,
     ) -> None:
+        """writable: arrays of NumPy are."""
         self._tokens: Iterator[Token] = iter(header.tokens)
         self._heads = header.tensors
         self._segments = segments
         self._framework = framework
         self._copied = copied
+        self._writable = writable
         self._importable: dict[str, bool] = {"numpy": True}
         self._used = bytearray(len(header.tensors))
 
@@ -375,7 +382,12 @@ class Builder:
         if framework == "same":
             framework = self._same(head.framework)
         try:
-            tensor, copied = frameworks.from_memory(head, self._segments[index], framework)
+            memory = self._segments[index]
+            tensor, copied = (
+                frameworks.writable_from_memory(head, memory)
+                if self._writable and framework == "numpy"
+                else frameworks.from_memory(head, memory, framework)
+            )
         except DecodeError as error:
             raise PartError(str(error)) from None
         if copied:

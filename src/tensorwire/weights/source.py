@@ -155,15 +155,17 @@ class Source:
         have: int,
         left: Callable[[], float | None],
         room: Room | None = None,
+        writable: bool = False,
     ) -> Landed:
         """What has changed since ``have`` in a version. room: where a part may be received
-        straight to. Raises NotThereError, RenewedError, TornError."""
+        straight to. writable: the arrays may be written, which nobody else sees. Raises
+        NotThereError, RenewedError, TornError."""
         described = self.describe(left)
         landed = Landed(exactly)
         for batch in self._batches:
             request = wire.Pull(batch.plan, at_least, landed.version, have)
             if room is None or batch.rows or described.in_place:
-                reply = self._opened(self._call(self._asked, wire.encode(request), left))
+                reply = self._opened(self._call(self._asked, wire.encode(request), left, writable))
             else:
                 reply = self._received(batch, request, room, left)
             self._take(landed, batch, reply, described, left)
@@ -193,8 +195,8 @@ class Source:
             raise self._nonsense("other parts than it had told of")
         return head, arrays
 
-    def _asked(self, request: Array, left: Callable[[], float | None]) -> Any:
-        client = self._timed(left)
+    def _asked(self, request: Array, left: Callable[[], float | None], writable: bool) -> Any:
+        client = self._timed(left, writable=writable)
         if self.description is None or not self.description.in_place:
             return client.pull(request)
         replies: Iterator[Any] = client.read(request)
@@ -265,8 +267,8 @@ class Source:
 
     # ------------------------------------------------------------------------------------- calls
 
-    def _timed(self, left: Callable[[], float | None]) -> Any:
-        return service.with_options(self._client, timeout=left())
+    def _timed(self, left: Callable[[], float | None], **options: Any) -> Any:
+        return service.with_options(self._client, timeout=left(), **options)
 
     def _call(self, call: Callable[..., T], *arguments: Any) -> T:
         try:

@@ -32,6 +32,8 @@ Mode = Literal["copy", "in_place"]
 
 _SHORTEST_PAUSE: Final = 0.0002
 _LONGEST_PAUSE: Final = 0.05
+_WRITING: Final = frozenset(("torch", "tensorflow"))
+"""Frameworks whose tensors may be written, whatever memory they were made over."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,11 @@ class Subscriber:
         NumPy arrays by the names of the parameters, which are not written themselves.
 
         framework: of the tensors, in place of NumPy. JAX takes memory as it is, and lets go of it
-        some time after its arrays are gone; PyTorch and TensorFlow, which know no read-only memory,
-        copy it.
+        some time after its arrays are gone. PyTorch and TensorFlow, which know no read-only memory,
+        get it mapped privately: what is written to one of their tensors stays in this view, and
+        goes with it; each page of it takes memory of this process. TensorFlow copies what does not
+        begin at a multiple of 64 bytes or is not in C order, and float8 and smaller types; JAX the
+        first two.
 
         The memory is leased until the exit, or for as long as somebody else refers to one of the
         arrays. It stays good when the publisher publishes, or dies. From another host the arrays
@@ -173,7 +178,7 @@ class Subscriber:
         """
         waiting = _Waiting(at_least or 1, timeout, threading.Event(), self._closed)
         with waiting.turn(self._turns):
-            number, landed = self._fetched(waiting, whole=True)
+            number, landed = self._fetched(waiting, view=framework)
         arrays: dict[str, Any] = {}
         for each in landed:
             for part, array in zip(each.parts, each.arrays, strict=True):
@@ -185,9 +190,8 @@ class Subscriber:
         del landed
         if framework != "numpy":
             for name, array in arrays.items():
-                dense = np.ascontiguousarray(array).reshape(array.shape)
-                arrays[name] = frameworks.of_array(dense, framework)
-                del array, dense
+                arrays[name] = frameworks.of_array(array, framework)
+                del array
         view = View(number, arrays)
         del arrays
         try:
@@ -222,7 +226,7 @@ class Subscriber:
         with waiting.turn(self._turns):
             self._touched = False
             try:
-                number, landed = self._fetched(waiting, whole=False)
+                number, landed = self._fetched(waiting)
                 waiting.check()
             except WeightsError as error:
                 if not self._touched:
@@ -244,10 +248,13 @@ class Subscriber:
             if not self._closed.is_set():
                 raise
 
-    def _fetched(self, waiting: _Waiting, *, whole: bool) -> tuple[int, list[Landed]]:
-        """A version, and what of it has to be written. whole: all of it."""
+    def _fetched(
+        self, waiting: _Waiting, view: Framework | None = None
+    ) -> tuple[int, list[Landed]]:
+        """A version, and what of it has to be written. view: all of it, for tensors of that
+        framework."""
         try:
-            while (found := self._attempt(waiting, whole)) is None:
+            while (found := self._attempt(waiting, view)) is None:
                 pass
         except Exception:
             if self._closed.is_set():  # which closes channels and threads at any moment
@@ -255,12 +262,14 @@ class Subscriber:
             raise
         return found
 
-    def _attempt(self, waiting: _Waiting, whole: bool) -> tuple[int, list[Landed]] | None:
+    def _attempt(
+        self, waiting: _Waiting, view: Framework | None
+    ) -> tuple[int, list[Landed]] | None:
         """None, after a pause: try again."""
         newest = 0
         try:
-            self._prepare(waiting.left, whole)
-            return self._landed(waiting, whole)
+            self._prepare(waiting.left, whole=view is not None)
+            return self._landed(waiting, view)
         except RenewedError:
             for source in self._sources:
                 source.forget()
@@ -275,7 +284,7 @@ class Subscriber:
         waiting.pause(newest)
         return None
 
-    def _prepare(self, left: Callable[[], float | None], whole: bool) -> None:
+    def _prepare(self, left: Callable[[], float | None], *, whole: bool) -> None:
         if not self._parts:
             layouts = [source.describe(left).layout for source in self._sources]
             made = planning.plan(layouts, self._parameters.layout, turn=self._turn)
@@ -294,7 +303,7 @@ class Subscriber:
                         f"{part.name}: is put together from several boxes, which takes a copy: pull"
                     )
 
-    def _landed(self, waiting: _Waiting, whole: bool) -> tuple[int, list[Landed]]:
+    def _landed(self, waiting: _Waiting, view: Framework | None) -> tuple[int, list[Landed]]:
         sources = [s for s, parts in zip(self._sources, self._parts, strict=True) if parts]
         if self._threads is None or len(sources) < 2:
             exactly = 0
@@ -303,13 +312,14 @@ class Subscriber:
             exactly = min(states)
             if exactly < waiting.at_least:
                 raise NotThereError(exactly)
-        held = self._number if not whole else 0
+        held = self._number if view is None else 0
 
-        room = self._room if self._in_place and not whole else None
+        room = self._room if self._in_place and view is None else None
+        writable = view in _WRITING
 
         def pull(source: Source) -> Landed:
             have = min(held, source.held)
-            return source.pull(waiting.at_least, exactly, have, waiting.left, room)
+            return source.pull(waiting.at_least, exactly, have, waiting.left, room, writable)
 
         if self._threads is None or len(sources) < 2:
             landed = [pull(source) for source in sources]

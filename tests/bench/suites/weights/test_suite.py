@@ -32,6 +32,7 @@ def test_a_gibibyte_is_one() -> None:
 
 
 def test_real_syncs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     file = tmp_path / "figures.json"
     done = command(
         *QUICK, "--sizes", "1M", "--peers", "none", "--cases", "copied,adopted,published",
@@ -42,6 +43,7 @@ def test_real_syncs(tmp_path: Path) -> None:
     assert {(row.contender, row.transport, row.case) for row in report.rows} == {
         ("tensorwire", "shm", "copied"),
         ("tensorwire", "shm", "adopted"),
+        ("tensorwire-torch", "shm", "adopted"),
         ("tensorwire", "shm", "published"),
         ("tensorwire-tcp", "tcp", "copied"),
         ("tensorwire-tcp", "tcp", "published"),
@@ -98,6 +100,16 @@ def test_contenders_are_found() -> None:
     assert find("tensorwire-tcp").transports == ("tcp",)
     with pytest.raises(ValueError, match="no contender is called"):
         find("absent")
+
+
+def test_pytorch_need_not_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = "tensorwire.bench.contenders.weights.tensorwire"
+    monkeypatch.setattr(f"{ours}.find_spec", lambda module: None)
+    done = command(
+        *QUICK, "--sizes", "1M", "--peers", "none", "--cases", "adopted", "--no-limits",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "torch is not installed" in done.output
 
 
 def test_nixl_takes_part_over_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import Any, Literal
+
+import numpy as np
 
 import tensorwire
 from tensorwire import collective, weights
@@ -26,6 +29,7 @@ from tensorwire.bench.suites.weights.contender import (
     Weights,
 )
 from tensorwire.bench.suites.weights.shards import Holding, held, intersections
+from tensorwire.tensors.frameworks import Framework
 
 
 class _Publisher(Weights):
@@ -65,7 +69,7 @@ class _Subscriber(Weights):
         sources: Sequence[Holding],
         transport: Any,
         ports: Sequence[str],
-        mode: Literal["copy", "in_place"],
+        way: Tensorwire,
         *,
         adopts: bool,
     ) -> None:
@@ -75,11 +79,12 @@ class _Subscriber(Weights):
             with open(port) as file:
                 target = f"127.0.0.1:{file.read()}"
             self._channels.append(tensorwire.insecure_channel(target, options, transport=transport))
-        self._subscriber = weights.Subscriber(self._channels, params, mode=mode, shards=holding)
+        self._subscriber = weights.Subscriber(self._channels, params, mode=way.mode, shards=holding)
+        self._framework = way.framework
         self._common = intersections(sources, holding)
         self._adopts = adopts
         self._view = ExitStack()
-        self._held: Params = params
+        self._held: Mapping[str, Any] = params
 
     def prepare(self, number: int) -> None:
         if self._adopts:
@@ -88,12 +93,15 @@ class _Subscriber(Weights):
 
     def move(self, number: int) -> None:
         if self._adopts:
-            self._held = self._view.enter_context(self._subscriber.view(at_least=number))
+            view = self._subscriber.view(at_least=number, framework=self._framework)
+            self._held = self._view.enter_context(view)
         elif (moved := self._subscriber.pull(at_least=number).nbytes) != self._common:
             raise WrongAnswerError(f"{moved} bytes moved, and {self._common} are in common")
 
     def held(self) -> Params:
-        return self._held
+        if self._framework == "numpy":
+            return self._held
+        return {name: np.asarray(tensor) for name, tensor in self._held.items()}
 
     def close(self) -> None:
         self._held = {}
@@ -131,14 +139,15 @@ class _Rank(Rank):
         self.barrier()
         sources = [held(work, each, size, trainers) for each in range(trainers)]
         adopts = work.case == ADOPTED
-        return _Subscriber(params, own, sources, self.path, ports, self._way.mode, adopts=adopts)
+        return _Subscriber(params, own, sources, self.path, ports, self._way, adopts=adopts)
 
 
 class Tensorwire(Contender):
-    """mode: of the subscribers."""
+    """mode: of the subscribers. framework: of what they adopt."""
 
     role = "own"
     mode: Literal["copy", "in_place"] = "copy"
+    framework: Framework = "numpy"
     note = ""
     transports = ("shm",)
     cases = frozenset(CASES) - {RESHARDED}
@@ -150,6 +159,7 @@ class Tensorwire(Contender):
         return {
             "tensorwire-tcp": _OverTcp(),
             "tensorwire-in-place-tcp": _InPlace(),
+            "tensorwire-torch": _Torch(),
             "tensorwire-sharded": _Sharded("shm"),
             "tensorwire-sharded-tcp": _Sharded("tcp"),
         }
@@ -175,6 +185,20 @@ class _InPlace(_OverTcp):
 
     mode = "in_place"
     note = "in place"
+
+
+class _Torch(Tensorwire):
+    """Tensors of PyTorch, which may be written: their memory is mapped privately."""
+
+    cases = frozenset({ADOPTED})
+    framework = "torch"
+    note = "PyTorch"
+
+    def viable(self, transport: str) -> str | None:
+        return None if find_spec("torch") else "torch is not installed: pip install torch"
+
+    def variants(self) -> Mapping[str, _Torch]:
+        return {}
 
 
 class _Sharded(Tensorwire):

@@ -28,10 +28,12 @@ from tensorwire.bench.suites.collectives.ranks import Ranks
 from tensorwire.bench.suites.weights.contender import COPIED, RESHARDED, Contender, find
 from tensorwire.terminal import Column
 
+TORCH: Final = "tensorwire-torch"
 OWN: Final = (
     "tensorwire",
     "tensorwire-tcp",
     "tensorwire-in-place-tcp",
+    TORCH,
     "tensorwire-sharded",
     "tensorwire-sharded-tcp",
 )
@@ -127,7 +129,7 @@ class Weights(Suite):
             options.rounds,
             options.seconds,
             asdict(options),
-            options.may_lack,
+            (*options.may_lack, TORCH),
             options.receivers,
         )
 
