@@ -259,6 +259,20 @@ def test_a_view_over_tcp_is_what_was_received(viewed: Viewed) -> None:
     assert viewed.look("one", "first(view)") == [1, 1]
 
 
+def test_a_view_of_who_writes_in_place_is_what_was_received(torch: Other) -> None:
+    params = {"w": np.ones(1 << 16, np.float32)}
+    made, server, port = publisher(params, mode="in_place")
+    made.publish()
+    torch.do("from tensorwire import tensors")
+    torch.do("into = {'w': torch.zeros(1 << 16)}; copies = tensors.copies().tensors")
+    torch.do(f"reader = weights.Subscriber(channel({port}, 'shm'), into)")
+    torch.do("with reader.view(timeout=10, framework='torch') as view: found = view['w'].add_(1)")
+    assert torch.do("float(found.sum())") == 2 << 16
+    assert torch.do("tensors.copies().tensors == copies")
+    assert (params["w"] == 1).all()
+    server.stop(None)
+
+
 def test_columns_of_a_view(viewed: Viewed) -> None:
     """They lie apart, which PyTorch takes and TensorFlow does not."""
     viewed.subscribe("one", columns=128)
