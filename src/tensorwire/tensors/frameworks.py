@@ -282,7 +282,8 @@ def of_array(array: Array, framework: Framework) -> Any:
     flags = array.flags
     if framework == "torch" and flags.writeable and flags.aligned and array.dtype.isnative:
         dtype = _torch_dtype(name)
-        return _torch_over(array.view(dtypes.storage(name)), dtype)
+        plain = array.view(dtypes.storage(name)) if name in dtypes.EXTENDED else array
+        return _torch_over(plain, dtype)
     dense = np.ascontiguousarray(array).reshape(array.shape)
     head = TensorHead(name, array.shape, array.nbytes, None, NUMPY)
     return from_memory(head, raw(dense), framework)[0]
@@ -367,7 +368,7 @@ def _torch_dtype(name: str) -> Any:
 
 def _torch_over(array: Array, dtype: Any) -> Any:
     """array: of the dtype's storage type."""
-    torch: Any = load_framework("torch")
+    torch: Any = sys.modules["torch"]  # which has the dtype
     tensor = torch.from_numpy(array)
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
