@@ -30,6 +30,7 @@ app = single()
     "remote",
     "--transport shm --cases read --sizes 8,1M",
     "--peers nixl,mpi --json --output figures.json",
+    "--cases read,read_staged --sizes 1M,16M,64M --peers none",
     "--cases jax,jax_published --peers jax",
 )
 def remote(
@@ -38,17 +39,20 @@ def remote(
     cases: Annotated[
         str,
         typer.Option(
-            help="read, read_published (of an array in the arena), batch (512 prepared reads of "
-            "4 KiB), fetch_add, signal (a write with a flag, there and back), prepare (describing "
-            "100,000 reads of 64 bytes), jax (an array of JAX, 64 MiB, which is added up; needs "
-            "JAX), jax_published (one in the arena)."
+            help="read, read_published (of an array in the arena), read_staged (into other memory, "
+            "and a copy from there), batch (512 prepared reads of 4 KiB), fetch_add, signal (a "
+            "write with a flag, there and back), prepare (describing 100,000 reads of 64 bytes), "
+            "jax (an array of JAX, 64 MiB, which is added up; needs JAX), jax_published (one in "
+            "the arena)."
         ),
     ] = "read, read_published, batch, fetch_add, signal",
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
     peers: Annotated[
         list[str],
-        typer.Option(help="Others to measure: nixl, mpi, jax, what else is installed, or all."),
+        typer.Option(
+            help="Others to measure: nixl, mpi, jax, what else is installed, all, or none."
+        ),
     ] = ["all"],  # noqa: B006
     output: Output = None,
     plot: Plot = None,

@@ -51,6 +51,8 @@ def test_only_reads_have_sizes() -> None:
         ("read", 65536),
         ("read_published", 8),
         ("read_published", 65536),
+        ("read_staged", 8),
+        ("read_staged", 65536),
         ("batch", 2 << 20),
         ("fetch_add", 8),
         ("signal", 8),
@@ -72,7 +74,7 @@ def test_who_takes_part() -> None:
         "jax over tcp",
     ]
     assert {work.case for work in suite.duty(Entry("memcpy", "memory"))} == {
-        *("read", "read_published", "batch", "jax", "jax_published")
+        *("read", "read_published", "read_staged", "batch", "jax", "jax_published")
     }
     assert {work.case for work in suite.duty(Entry("nixl", "shm"))} == {
         *("read", "batch", "prepare")

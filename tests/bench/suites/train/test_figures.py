@@ -235,10 +235,40 @@ def test_other_losses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
     report = compare.run(Options(), "ps=1,worker=1", 1, **arguments)
     assert report.details["losses_equal"] is False
-    assert any("NOT equal" in line for line in compare.notes(report))
+    assert compare.notes(report)[-1].endswith("NOT equal.")
     unsynchronised = Options(cross_replica_sync=False)
     report = compare.run(unsynchronised, "ps=1,worker=1", 1, **arguments)
     assert report.details["losses_equal"] is None
+
+
+def test_losses_that_no_transfer_changed_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        protocol = options.server_protocol
+        ran.append(protocol)
+        again = ran.count(protocol) > 1
+        return local.Outcome(
+            [worker(losses=[1.0, 2.0 + 1e-7 * (again and protocol == "grpc")])], []
+        )
+
+    monkeypatch.setattr(local, "run", run)
+    arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
+    contenders = ("grpc", "grpc+tensorwire")
+    report = compare.run(
+        Options(model="gru"), "ps=1,worker=1", 2, contenders=contenders, **arguments
+    )
+    assert report.details["losses_repeat"] == {"grpc": False, "grpc+tensorwire": True}
+    unequal, control, known = compare.notes(report)[-3:]
+    assert unequal.endswith("NOT equal.")
+    assert control.endswith("those of grpc.")
+    assert "of gru may differ" in known
+    del report.details["losses_repeat"]
+    assert [line for line in compare.notes(report) if "Rounds of one" in line] == []
+    report = compare.run(
+        Options(model="gru"), "ps=1,worker=1", 1, contenders=contenders, **arguments
+    )
+    assert set(report.details["losses_repeat"].values()) == {None}
 
 
 def test_a_full_arena_of_one_round_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,10 @@ GROUP: Final = "tensorwire.bench.contenders.remote"
 """Of the entry points that name classes of contenders."""
 
 USUAL: Final = ("read", "batch", "fetch_add", "signal")
-READS: Final = frozenset({"read", "read_published"})
+READS: Final = frozenset({"read", "read_published", "read_staged"})
 """Cases of any size."""
 JAX: Final = frozenset({"jax", "jax_published"})
-CASES: Final = ("read", "read_published", *USUAL[1:], "prepare", *sorted(JAX))
+CASES: Final = ("read", "read_published", "read_staged", *USUAL[1:], "prepare", *sorted(JAX))
 BATCH: Final = 512
 PARTS: Final = {"batch": BATCH, "prepare": 100_000}
 """How many reads there are together: side by side here, and with as large gaps there."""
@@ -72,6 +72,7 @@ class Contender(contenders.Contender):
 
     cases: ``read`` (all bytes, of memory that is made to be accessed, into memory that is used
     again), ``read_published`` (the same, of memory that arrays come from and messages lend),
+    ``read_staged`` (as ``read``, into other memory, from where it is copied),
     ``batch`` (``BATCH`` reads of a part each that were prepared, and are started and waited for
     together), ``prepare`` (such reads are described, as many as ``PARTS`` says, and not
     started), ``fetch_add`` (of 8 bytes), ``signal`` (a write that is followed by a flag, and the

@@ -63,7 +63,7 @@ LAYOUT: Final = Layout(
         "p50 and p99: the median over the rounds of each round's own quantile. spread: of the "
         "rounds' p50, largest less smallest.",
         "read: of memory that was made to be accessed; read_published: of an array in the arena "
-        "that was published.",
+        "that was published; read_staged: as read, but into other memory, from where it is copied.",
         f"batch: {BATCH} reads of {PART_BYTES} bytes that were prepared and are started together; "
         f"each: the time of one of them. prepare: {PARTS['prepare']:,} reads of {BLOCK_BYTES} "
         "bytes with gaps between them are described, and given up without being started. signal: a "

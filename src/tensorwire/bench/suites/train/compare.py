@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -27,6 +27,8 @@ Run = tuple[Figures, local.Outcome]
 INTERRUPTED = 128 + signal.SIGINT
 CEILING = "no communication"
 PLANNED = f"{TENSORWIRE} planned"
+NOT_REPEATABLE: Final = frozenset({"lstm", "gru"})
+"""Models whose losses differ from run to run, whichever way tensors travel."""
 CONTENDERS = (STOCK, TENSORWIRE, CEILING)
 PLANS = (TENSORWIRE, PLANNED)
 """Contenders, where only planned transfers are asked about."""
@@ -179,12 +181,18 @@ def row(name: str, runs: Sequence[Run], options: Options, base: Sequence[Run] | 
 
 
 def details(options: Options, ran: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-    """``losses_equal``: None where that cannot be known. ``curves``: of the first round, the losses
+    """``losses_equal``: None where that cannot be known; ``losses_repeat``: of each contender, the
+    same of its rounds alone. ``curves``: of the first round, the losses
     of the first worker. ``rounds``: of each row, a figure of each round. The rest by contender, for
     each round."""
     comparable = options.cross_replica_sync and len(ran.keys() - {CEILING}) > 1
     return {
         "losses_equal": losses_equal(ran) if comparable else None,
+        "losses_repeat": {
+            name: losses_equal({name: runs}) if comparable and len(runs) > 1 else None
+            for name, runs in ran.items()
+            if name != CEILING
+        },
         "curves": {name: curve(runs[0][1]) for name, runs in ran.items()},
         "images_per_second": {
             name: [each.images_per_second for each, _ in runs] for name, runs in ran.items()
@@ -266,7 +274,21 @@ def notes(report: Report) -> list[str]:
     if report.details["losses_equal"] is not None:
         same = "equal bit for bit" if report.details["losses_equal"] else "NOT equal"
         lines.append(f"Losses of all runs with communication: {same}.")
+        lines += [] if report.details["losses_equal"] else _why_not_equal(report)
     return lines
+
+
+def _why_not_equal(report: Report) -> Iterator[str]:
+    model = report.environment["settings"]["model"]
+    repeated = report.details.get("losses_repeat", {})  # not in older reports
+    alone = [name for name, same in repeated.items() if same is False]
+    if alone:
+        yield f"Rounds of one contender differ, too, those of {' and '.join(alone)}."
+    if model in NOT_REPEATABLE:
+        yield (
+            f"Losses of {model} may differ in their last bits between two runs of stock gRPC, too: "
+            "for this model they tell nothing of transfers."
+        )
 
 
 def draw(report: Report, path: Path) -> None:
