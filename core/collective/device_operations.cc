@@ -118,8 +118,7 @@ Result<bool> DeviceOperations::try_in_place(Fabric& fabric, const CollectiveCall
                                             const std::byte* in, std::byte* out, const Wait& wait) {
   const bool wanted = in_place(call);
   if (wanted) ++tried_;
-  PeerArrays peers(driver_, device_, reduction_, queue_, exported_, peers_, members_, call, in, out,
-                   tried_);
+  PeerArrays peers(device_, reduction_, queue_, exported_, peers_, members_, call, in, out, tried_);
   const auto offers = exchange(fabric, wanted ? peers.offer() : DeviceOffer{call, {}, {}, 0}, wait);
   if (!offers) return offers.status();
   if (!wanted || !peers.all_offered(*offers)) return false;

@@ -51,7 +51,7 @@ class DeviceOperations {
         device_(device),
         members_(members),
         reduction_(driver),
-        exported_(driver),
+        exported_(driver, device),
         peers_(driver, device),
         queue_(std::move(queue)),
         staged_(driver, device, members),

@@ -6,6 +6,12 @@
 namespace tw::collective {
 namespace {
 
+bool holds(const device::Allocation& allocation, const void* array) {
+  const auto begin = reinterpret_cast<uintptr_t>(allocation.base);
+  return allocation.space == device::Space::kDevice &&
+         reinterpret_cast<uintptr_t>(array) - begin < allocation.size;
+}
+
 std::string told(const device::Allocation& where) {
   return where.space == device::Space::kHost ? "in the host's memory"
                                              : text({"on device ", where.device});
@@ -17,7 +23,7 @@ Result<std::optional<DevicePlace>> place_of(device::Driver& driver, const void* 
                                             device::Stream stream) {
   std::optional<device::Allocation> found;
   for (const void* array : {in, out}) {
-    if (array == nullptr) continue;
+    if (array == nullptr || (found && holds(*found, array))) continue;
     const auto where = driver.allocation_of(array);
     if (!where) return where.status();
     if (found && (found->space != where->space || found->device != where->device))

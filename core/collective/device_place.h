@@ -14,7 +14,8 @@ struct DevicePlace {
   device::Stream stream;  // the arrays are ready after what is queued on it now
 };
 
-// Asks the driver about both arrays; null: there is none. Nothing: they lie in the host's memory.
+// Asks the driver about the arrays, once where both are in one allocation of a device; null: there
+// is none. Nothing: they lie in the host's memory.
 // INVALID_ARGUMENT: one lies here, the other one there.
 Result<std::optional<DevicePlace>> place_of(device::Driver& driver, const void* in, const void* out,
                                             device::Stream stream);

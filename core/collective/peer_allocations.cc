@@ -2,13 +2,10 @@
 #include "collective/peer_allocations.h"
 
 #include <atomic>
+#include <iterator>
 #include <utility>
 
 namespace tw::collective {
-
-void ExportedAllocations::add(const device::Allocation& allocation, uint64_t operation) {
-  known_.insert_or_assign(allocation.base, Known{allocation.id, operation});
-}
 
 uint64_t ExportedAllocations::next_generation() {
   static std::atomic<uint64_t> last{0};
@@ -19,12 +16,30 @@ uint64_t ExportedAllocations::generation(uint64_t operation) {
   std::erase_if(known_, [&](const auto& each) {
     const auto& [base, known] = each;
     if (known.last + kKeptOperations < operation) return true;
-    const auto found = driver_.allocation_of(base);
-    if (found && found->base == base && found->id == known.id) return false;
+    const auto id = driver_.allocation_id(base);
+    if (id && *id == known.id) return false;
     generation_ = next_generation();
     return true;
   });
   return generation_;
+}
+
+std::optional<ExportedAllocations::Place> ExportedAllocations::place_of(const std::byte* array,
+                                                                        uint64_t operation) {
+  if (auto after = known_.upper_bound(array); after != known_.begin()) {
+    auto& [base, known] = *std::prev(after);
+    const auto offset = static_cast<uint64_t>(array - base);
+    if (offset < known.size) {
+      known.last = operation;
+      return Place{known.handle, offset};
+    }
+  }
+  const auto found = driver_.allocation_of(array);
+  if (!found || !found->exportable || found->device != device_) return {};
+  const auto handle = driver_.export_memory(device_, found->base);
+  if (!handle) return {};
+  known_.insert_or_assign(found->base, Known{found->id, found->size, *handle, operation});
+  return Place{*handle, static_cast<uint64_t>(array - found->base)};
 }
 
 void PeerAllocations::hear(int rank, uint64_t generation) {

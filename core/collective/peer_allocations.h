@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "device/driver.h"
 
@@ -12,24 +13,36 @@ namespace tw::collective {
 // What has not been used for so many operations in place is given up. All ranks count the same.
 inline constexpr uint64_t kKeptOperations = 128;
 
-// What this rank has exported of its own, so that the others hear when it was freed.
+// What this rank has exported of its own: it is described and exported once, and the others hear
+// when it was freed.
 class ExportedAllocations {
  public:
-  explicit ExportedAllocations(device::Driver& driver) : driver_(driver) {}
+  ExportedAllocations(device::Driver& driver, int device) : driver_(driver), device_(device) {}
 
-  void add(const device::Allocation& allocation, uint64_t operation);
   // Changes whenever something was freed that others may have open, and is never one of another
-  // object of this process, which a rank may have had before. Asks the driver about all that is
-  // known.
+  // object of this process, which a rank may have had before. Asks the driver whether all that is
+  // known is there still: first thing in each operation.
   uint64_t generation(uint64_t operation);
+
+  struct Place {
+    device::IpcHandle handle;  // of the allocation
+    uint64_t offset;           // in it
+  };
+  // Where the array lies, for other processes. Nothing: they cannot map it. Asks the driver if the
+  // array is in an allocation that is not known.
+  std::optional<Place> place_of(const std::byte* array, uint64_t operation);
 
  private:
   struct Known {
-    uint64_t id, last;
+    uint64_t id;
+    size_t size;
+    device::IpcHandle handle;
+    uint64_t last;
   };
   static uint64_t next_generation();
 
   device::Driver& driver_;
+  const int device_;
   std::map<const std::byte*, Known> known_;  // by where they begin
   uint64_t generation_ = next_generation();
 };

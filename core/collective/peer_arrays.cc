@@ -40,12 +40,9 @@ bool PeerArrays::reads_out(int rank) const { return rank != members_.rank() && g
 
 DeviceOffer::Array PeerArrays::offer(const std::byte* array) {
   if (array == nullptr || reinterpret_cast<uintptr_t>(array) % size_of(call_.type) != 0) return {};
-  const auto found = driver_.allocation_of(array);
-  if (!found || !found->exportable || found->device != device_) return {};
-  const auto handle = driver_.export_memory(device_, found->base);
-  if (!handle) return {};
-  exported_.add(*found, operation_);
-  return {true, *handle, static_cast<uint64_t>(array - found->base)};
+  const auto place = exported_.place_of(array, operation_);
+  if (!place) return {};
+  return {true, place->handle, place->offset};
 }
 
 DeviceOffer PeerArrays::offer() {

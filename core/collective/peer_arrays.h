@@ -18,11 +18,10 @@ namespace tw::collective {
 class PeerArrays {
  public:
   // `operation`: how many of these there have been.
-  PeerArrays(device::Driver& driver, int device, DeviceReduction& reduction, DeviceQueue& queue,
+  PeerArrays(int device, DeviceReduction& reduction, DeviceQueue& queue,
              ExportedAllocations& exported, PeerAllocations& peers, const Members& members,
              const CollectiveCall& call, const std::byte* in, std::byte* out, uint64_t operation)
-      : driver_(driver),
-        device_(device),
+      : device_(device),
         reduction_(reduction),
         queue_(queue),
         exported_(exported),
@@ -61,7 +60,6 @@ class PeerArrays {
   Status first_phase();
   Status ended(const Wait& wait);
 
-  device::Driver& driver_;
   const int device_;
   DeviceReduction& reduction_;
   DeviceQueue& queue_;

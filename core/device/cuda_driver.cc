@@ -60,6 +60,16 @@ class CudaDriver final : public Driver {
     return found;
   }
 
+  Result<uint64_t> allocation_id(const void* pointer) override {
+    unsigned long long id = 0;
+    int attribute = cuda::kBufferId;
+    void* value = &id;
+    const Error error =
+        cuda_.pointer_attributes(1, &attribute, &value, reinterpret_cast<uintptr_t>(pointer));
+    if (error != Error::kSuccess) return failed("cuPointerGetAttributes", error);
+    return uint64_t{id};
+  }
+
   Result<Stream> create_stream(int device) override {
     return made<Stream, cuda::Stream>(device, "cuStreamCreate", [&](cuda::Stream* stream) {
       return cuda_.stream_create(stream, cuda::kStreamNonBlocking);

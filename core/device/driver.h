@@ -58,6 +58,8 @@ class Driver {
   virtual int devices() const = 0;
   // Of memory that the driver does not know it is the host's. It answers at once.
   virtual Result<Allocation> allocation_of(const void* pointer) = 0;
+  // The id alone, which takes less; 0 where the driver knows of no allocation.
+  virtual Result<uint64_t> allocation_id(const void* pointer) = 0;
 
   virtual Result<Stream> create_stream(int device) = 0;
   virtual void destroy_stream(int device, Stream stream) = 0;

@@ -244,6 +244,9 @@ TEST_CASE("device arrays: where they lie is asked, and told when it is mixed") {
     CHECK((*place)->device == 1);
     CHECK((*place)->stream == device::Stream{7});
   }
+  CHECK(driver.calls("allocation_of") == 200);
+  CHECK((*place_of(driver, in, in + 8, device::Stream{}))->device == 1);  // in one allocation
+  CHECK(driver.calls("allocation_of") == 201);
   const device::Stream none{};
   CHECK_FALSE(*place_of(driver, local, nullptr, none));
   CHECK_FALSE(*place_of(driver, nullptr, nullptr, none));
@@ -289,6 +292,35 @@ TEST_CASE("device arrays: what is open of other ranks stays so until its owner h
     wrong = run(next);
     if (!wrong.empty() || imports() != 2) return wrong + ": not opened anew";
     return driver.leftovers() == before ? "" : "the old one is still open";
+  });
+}
+
+TEST_CASE("device arrays: the driver describes an allocation once, until it is freed") {
+  constexpr size_t kBytes = DeviceOperations::kInPlaceBytes;
+  DeviceRanks ranks(2);
+  as_ranks_of(kPlacements[0], 2, [&](Group& group) -> std::string {
+    DeviceRank& rank = ranks.of(group);
+    FakeDriver& driver = rank.driver;
+    std::string wrong;
+    // What is staged needs no description: the caller has said which device it is.
+    const CollectiveCall small{CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0,
+                               9};
+    for (int i = 0; i < 5 && wrong.empty(); ++i) wrong = compared(group, rank, small, true);
+    if (driver.calls("allocation_of") + driver.calls("allocation_id") != 0) wrong += " asked";
+    // In place it is one of this rank's allocation, and one of what is open of the other rank's.
+    // Then only its number is asked for, to see that it is still there.
+    std::byte* array = driver.allocate(0, 2 * kBytes);
+    for (int round = 1; round <= 2 && wrong.empty(); ++round) {
+      for (size_t i = 0; i < 10 && wrong.empty(); ++i)
+        wrong = of_ones(group, rank, array + i * kBytes / 10);
+      if (driver.calls("allocation_of") != 2 * round) wrong += " described again";
+      if (driver.calls("export_memory") != round) wrong += " exported again";
+      // At the first operation nothing is known.
+      if (driver.calls("allocation_id") != 10 * round - 1) wrong += " not looked after";
+      driver.free(array);
+      if (driver.allocate(0, 2 * kBytes) != array) wrong += " another address";
+    }
+    return wrong;
   });
 }
 

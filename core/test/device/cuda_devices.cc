@@ -191,6 +191,9 @@ TEST_CASE("CUDA: the driver tells where each kind of memory lies") {
   const auto ask = [&](const void* pointer) {
     const auto found = driver.allocation_of(pointer);
     REQUIRE_MESSAGE(found.ok(), found.status().details());
+    const auto id = driver.allocation_id(pointer);
+    REQUIRE_MESSAGE(id.ok(), id.status().details());
+    if (found->space == Space::kDevice) CHECK(*id == found->id);
     return *found;
   };
 

@@ -212,6 +212,16 @@ void FakeDriver::run(Queue& queue, unsigned seed) {
 Result<Allocation> FakeDriver::allocation_of(const void* pointer) {
   const std::lock_guard lock(mutex_);
   if (Status how = called("allocation_of"); !how.ok()) return how;
+  return allocation(pointer);
+}
+
+Result<uint64_t> FakeDriver::allocation_id(const void* pointer) {
+  const std::lock_guard lock(mutex_);
+  if (Status how = called("allocation_id"); !how.ok()) return how;
+  return allocation(pointer).id;
+}
+
+Allocation FakeDriver::allocation(const void* pointer) const {
   const auto number = reinterpret_cast<uintptr_t>(pointer);
   const auto after = memory_.upper_bound(number);
   if (after == memory_.begin()) return Allocation{};

@@ -65,6 +65,7 @@ class FakeDriver final : public device::Driver {
 
   int devices() const override { return devices_; }
   Result<device::Allocation> allocation_of(const void* pointer) override;
+  Result<uint64_t> allocation_id(const void* pointer) override;
   Result<device::Stream> create_stream(int device) override;
   void destroy_stream(int device, device::Stream stream) override;
   Result<bool> idle(int device, device::Stream stream) override;
@@ -108,6 +109,7 @@ class FakeDriver final : public device::Driver {
 
   // These are called with the lock.
   Status called(const char* function);
+  device::Allocation allocation(const void* pointer) const;
   std::byte* reached(const std::byte* address, size_t bytes);  // null: it is not this process's
   std::byte* map(Memory memory, size_t bytes);
   Queue& queue(device::Stream stream);
