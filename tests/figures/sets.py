@@ -251,7 +251,10 @@ SETS: Final[dict[str, Set]] = {
     "plans": Set(
         "Training with planned transfers",
         "Every model of `tensorwire train`, one image in a step, without planned transfers and "
-        "with them: no model should be slower with them by more than the rounds differ.",
+        "with them: no model should be slower with them by more than the rounds differ. Losses of "
+        "lstm and gru differ in their last bits from run to run, [over stock gRPC, "
+        "too](../train.md#how-workers-agree): where those are not equal here, it is no doing of "
+        "plans.",
         [
             "TF_RDMA_BUF_SIZE=4294967296 tensorwire train --compare --plans --model "
             f"{model} --batch_size 1 --num_batches {batches} --num_warmup_batches 5 --rounds 3"
@@ -310,6 +313,29 @@ SETS: Final[dict[str, Set]] = {
         "from one rank to four: how training scales.",
         ["tensorwire bench channels --model googlenet --ranks 1,2,4 --seconds 0.2"],
         320,
+        apart=True,
+    ),
+    "servers": Set(
+        "One to eight servers",
+        "As many workers as parameter servers, each of which calls all servers, one after the "
+        "other: how that scales on one host, whose processors all processes share.",
+        [
+            f"tensorwire bench ps-throughput --servers {n} --workers {n} --reads no --peers none "
+            f"--no-limits{_BRIEFEST}"
+            for n in (1, 2, 4, 8)
+        ],
+        30,
+        apart=True,
+    ),
+    "staged": Set(
+        "Reads in place and through other memory",
+        "Reads of another process's memory straight to where they are wanted, and into other "
+        "memory, from where they are copied.",
+        [
+            "tensorwire bench remote --cases read,read_staged --sizes 64K,1M,16M,64M --peers none "
+            "--seconds 0.1"
+        ],
+        15,
         apart=True,
     ),
     "links": Set(
