@@ -324,7 +324,7 @@ SETS: Final[dict[str, Set]] = {
             f"--no-limits{_BRIEFEST}"
             for n in (1, 2, 4, 8)
         ],
-        30,
+        50,
         apart=True,
     ),
     "staged": Set(
