@@ -154,11 +154,23 @@ uint64_t compare_swap(Peer& peer, uint64_t region, uint64_t offset, uint64_t exp
   return update(peer, request, timeout);
 }
 
-bool flush(Peer& peer, nb::handle timeout) {
+nb::object why_not_mapped(Peer& peer, uint64_t region) {
+  tw_status status{};
+  const int result =
+      without_gil([&] { return tw_peer_why_not_mapped(peer.handle, region, &status); });
+  if (result == TW_OK) return nb::none();
+  return decoded(status.details);
+}
+
+tw_access* flushing(Peer& peer) {
   tw_access* access = nullptr;
   check_without_gil([&](tw_status* status) { return tw_peer_flush(peer.handle, &access, status); });
-  return Access(access).wait(timeout);
+  return access;
 }
+
+bool flush(Peer& peer, nb::handle timeout) { return Access(flushing(peer)).wait(timeout); }
+
+Access* start_flush(Peer& peer) { return new Access(flushing(peer)); }
 
 }  // namespace
 
@@ -166,6 +178,7 @@ void bind_blocking_access(nb::class_<Peer>& peer) {
   peer.def(
           "mapped", [](Peer& p, uint64_t region) { return tw_peer_mapped(p.handle, region) != 0; },
           nb::arg("region"))
+      .def("why_not_mapped", why_not_mapped, nb::arg("region"))
       .def("read", read, nb::arg("region"), nb::arg("offset"), nb::arg("out"),
            nb::arg("timeout").none() = nb::none())
       .def("write", write, nb::arg("region"), nb::arg("offset"), nb::arg("data"),
@@ -178,7 +191,8 @@ void bind_blocking_access(nb::class_<Peer>& peer) {
       .def("compare_swap", compare_swap, nb::arg("region"), nb::arg("offset"), nb::arg("expected"),
            nb::arg("value"), nb::arg("timeout").none() = nb::none())
       .def("fence", [](Peer& p) { tw_peer_fence(p.handle); })
-      .def("flush", flush, nb::arg("timeout").none() = nb::none());
+      .def("flush", flush, nb::arg("timeout").none() = nb::none())
+      .def("start_flush", start_flush, nb::rv_policy::take_ownership);
 }
 
 }  // namespace binding

@@ -45,6 +45,7 @@ nb::dict dict_of(const tw_statistics& found) {
   put_values(stats, tw_link_counters(&known), found.values, found.count);
   if (found.crowded_reason) stats["crowded_reason"] = decoded(found.crowded_reason);
   if (found.unshared_reason) stats["unshared_reason"] = decoded(found.unshared_reason);
+  if (found.unmapped_reason) stats["unmapped_reason"] = decoded(found.unmapped_reason);
   nb::dict classes;
   for (size_t i = 0; i < found.class_count; ++i) {
     const tw_size_class& each = found.classes[i];

@@ -123,6 +123,13 @@ int tw_peer_mapped(tw_peer* peer, uint64_t region) {
   return !of(peer)->link().inherited() && of(peer)->access().mapped(region);
 }
 
+int tw_peer_why_not_mapped(tw_peer* peer, uint64_t region, tw_status* status) try {
+  if (of(peer)->link().inherited()) return inherited(status, "link");
+  return report(status, of(peer)->access().why_not_mapped(region));
+} catch (const std::bad_alloc&) {
+  return no_memory(status);
+}
+
 int tw_peer_access_mapped(tw_peer* peer, const tw_access_request* request, const tw_signal* signal,
                           int* done, tw_status* status) try {
   *done = 0;

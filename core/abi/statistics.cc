@@ -58,16 +58,17 @@ void visit_statistics(CallPort& port, tw_visit_statistics visit, void* context) 
     const auto place = static_cast<size_t>(which);
     return tw_threshold{name_of(which), settled.bytes[place], name_of(settled.sources[place])};
   };
-  const tw_statistics out{port.link().transport(),
-                          port.link().peer().address.c_str(),
-                          reason(stats.crowded_why),
-                          reason(stats.unshared),
-                          values.data(),
-                          values.size(),
-                          classes.data(),
-                          classes.size(),
-                          {threshold(Threshold::kCoalesce), threshold(Threshold::kEager),
-                           threshold(Threshold::kChunk)}};
+  const tw_statistics out{
+      port.link().transport(),
+      port.link().peer().address.c_str(),
+      reason(stats.crowded_why),
+      reason(stats.unshared),
+      values.data(),
+      values.size(),
+      classes.data(),
+      classes.size(),
+      {threshold(Threshold::kCoalesce), threshold(Threshold::kEager), threshold(Threshold::kChunk)},
+      reason(stats.unmapped_why)};
   visit(context, &out);
 }
 

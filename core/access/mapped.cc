@@ -64,9 +64,15 @@ Status MappedRegions::add(const wire::Region& region, Ref<MappedMemory> memory) 
   return {};
 }
 
+void MappedRegions::refuse(uint64_t region, Status why) {
+  const MutexLock lock(mutex_);
+  refused_.emplace(region, std::move(why));
+}
+
 void MappedRegions::remove(uint64_t region) {
   Ref<MappedMemory> memory;  // unmapped without the lock
   const MutexLock lock(mutex_);
+  refused_.erase(region);
   auto it = regions_.find(region);
   if (it == regions_.end()) return;
   memory = std::move(it->second.memory);
@@ -77,11 +83,18 @@ void MappedRegions::clear() {
   std::unordered_map<uint64_t, Mapped> regions;  // likewise
   const MutexLock lock(mutex_);
   regions_.swap(regions);
+  refused_.clear();
 }
 
 bool MappedRegions::holds(uint64_t region) {
   const MutexLock lock(mutex_);
   return regions_.contains(region);
+}
+
+Status MappedRegions::refused(uint64_t region) {
+  const MutexLock lock(mutex_);
+  const auto found = refused_.find(region);
+  return found == refused_.end() ? Status{} : found->second;
 }
 
 size_t MappedRegions::size() const {

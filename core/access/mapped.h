@@ -23,9 +23,13 @@ class MappedRegions {
 
   // kInternal: the memory is not what its region says.
   Status add(const wire::Region& region, Ref<MappedMemory> memory);
+  // It was to be mapped, and is not.
+  void refuse(uint64_t region, Status why);
   void remove(uint64_t region);
   void clear();
   bool holds(uint64_t region);
+  // What refuse() was told; ok: nothing.
+  Status refused(uint64_t region);
   size_t size() const;
 
   // Does all of it, or nothing. False: not all of it is mapped. Errors as of an operation.
@@ -61,6 +65,7 @@ class MappedRegions {
   std::atomic<uint64_t> operations_{0}, bytes_{0};
   mutable Mutex mutex_;
   std::unordered_map<uint64_t, Mapped> regions_ TW_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, Status> refused_ TW_GUARDED_BY(mutex_);
 };
 
 }  // namespace tw

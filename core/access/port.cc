@@ -15,21 +15,27 @@ Status status_of_loss(const Status& why) {
   return why.code() == Code::kCancelled ? why : Status{Code::kUnavailable, why.details()};
 }
 
-// Tells in the region what was handed over. False: nothing was, so that the peer has to ask.
-bool hand_over(Transport& transport, wire::Region& region, const std::byte* data,
-               const SharedMemory* shared, const Block* block, Door& door) {
+// Tells in the region what was handed over. A status: nothing was, so that the peer has to ask.
+Status hand_over(Transport& transport, wire::Region& region, const std::byte* data,
+                 const SharedMemory* shared, const Block* block, Door& door) {
   if (block) {
-    if (!transport.hand_over(region.id, block->slab(), door)) return false;
+    if (Status status = transport.hand_over(region.id, block->slab(), door); !status.ok())
+      return status;
     region.address = block->region(data, region.length).offset;
     region.key = wire::kInArena;
   } else {
     const bool writable = (region.rights & (kMayWrite | kMayUpdate)) != 0;
-    if (!transport.hand_over(region.id, *shared, writable, door)) return false;
+    if (Status status = transport.hand_over(region.id, *shared, writable, door); !status.ok())
+      return status;
     region.address = shared->offset_of(data);
     region.key = wire::kHandedOver;
   }
   door.close_file();
-  return true;
+  return {};
+}
+
+bool hands_over(const Link& link, uint64_t feature) {
+  return link.profile().bulk == Bulk::kMap && (link.peer().features & feature) != 0;
 }
 
 }  // namespace
@@ -38,8 +44,8 @@ AccessPort::AccessPort(Link& link)
     : link_(link),
       device_(link.profile().one_sided),
       supported_((link.peer().features & wire::kOneSided) != 0),
-      maps_((link.peer().features & wire::kMapped) != 0 && !device_),
-      maps_blocks_((link.peer().features & wire::kMappedBlocks) != 0 && !device_),
+      maps_(hands_over(link, wire::kMapped)),
+      maps_blocks_(hands_over(link, wire::kMappedBlocks)),
       target_(out_),
       initiator_(out_, link.profile().chunk_bytes, device_),
       mapped_(link.runtime().copier()) {}
@@ -68,8 +74,14 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
   if (!shared && maps_blocks_ && rights == kMayRead)
     block = link_.runtime().arena().find(data, size);
   Ref<Door> door;
-  if ((shared && maps_) || block)
-    if (auto made = Door::make(); made) door = std::move(*made);  // else by frames
+  Status unhanded;
+  if ((shared && maps_) || block) {
+    auto made = Door::make();
+    if (made)
+      door = std::move(*made);
+    else
+      unhanded = made.status();
+  }
   bool backlog, starved = false;
   std::vector<Ref<Grant>> left;  // let go of without the lock
   {
@@ -91,8 +103,13 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     region.id = target_.next_region();
     region.length = size;
     region.rights = rights;
-    if (door && !hand_over(sending.transport(), region, data, shared.get(), block.get(), *door))
+    if (door)
+      unhanded = hand_over(sending.transport(), region, data, shared.get(), block.get(), *door);
+    if (!unhanded.ok()) {
       door = nullptr;
+      region.key = wire::kNotHandedOver;
+      not_mapped(unhanded_, unhanded);
+    }
     if (!door) block = nullptr;
     target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block));
     backlog = sending.backlog();
@@ -157,6 +174,30 @@ std::optional<AccessPort::Remote> AccessPort::remote(uint64_t region) {
   return Remote{known->length, known->rights};
 }
 
+Status AccessPort::why_not_mapped(uint64_t region) {
+  if (mapped_.holds(region)) return {};
+  if (Status why = mapped_.refused(region); !why.ok()) return why;
+  if (!remote(region)) return no_such_region(region);
+  if (device_) return {Code::kUnimplemented, "a device accesses the memory of this peer"};
+  if (link_.profile().bulk != Bulk::kMap)
+    return {Code::kUnimplemented,
+            text({"memory is not mapped by the transport ", link_.transport()})};
+  if (!maps_) return {Code::kUnimplemented, "the peer runs a version whose memory is not mapped"};
+  return {
+      Code::kFailedPrecondition,
+      "memory is mapped that is made to be accessed, and of the arena what is for reading only"};
+}
+
+void AccessPort::not_mapped(uint64_t& counter, const Status& why) {
+  ++counter;
+  const bool told = !unmapped_why_.ok();
+  unmapped_why_ = why;
+  if (!told && why.code() != Code::kUnavailable)
+    link_.runtime().audit().note(
+        Incident::kBudgetMapping, link_.peer().name(),
+        "memory is accessed by messages instead of being mapped: " + why.details());
+}
+
 Waited AccessPort::wait(Access& access, Nanos deadline) {
   return link_.wait(access.event(), [&] { return access.ended(); }, deadline);
 }
@@ -184,18 +225,25 @@ Status AccessPort::on_region(const wire::Region& region) {
     const Link::Sending sending(link_);
     if (Status status = initiator_.check_new(region); !status.ok()) return status;
   }
-  Result<Ref<MappedMemory>> memory = Ref<MappedMemory>{};
+  Result<HandedOver> handed = HandedOver{};
   wire::Region mapped = region;
   if (maps_ && region.key == wire::kHandedOver) {
-    memory = link_.device().take_over(region.id);
+    handed = link_.device().take_over(region.id);
   } else if (maps_blocks_ && region.key == wire::kInArena) {
-    memory = link_.device().take_over(region.id, region.address, region.length);
+    handed = link_.device().take_over(region.id, region.address, region.length);
     mapped.address = 0;  // nothing else of the slab is mapped
+  } else if (maps_ && region.key == wire::kNotHandedOver) {
+    handed->why_not = {Code::kResourceExhausted,
+                       "its owner could not hand it over, and its log says why"};
   }
-  if (!memory) return memory.status();
-  if (*memory)
-    if (Status status = mapped_.add(mapped, std::move(*memory)); !status.ok()) return status;
+  if (!handed) return handed.status();
+  if (handed->memory)
+    if (Status status = mapped_.add(mapped, std::move(handed->memory)); !status.ok()) return status;
   const Link::Sending sending(link_);
+  if (!handed->why_not.ok()) {
+    not_mapped(unmapped_, handed->why_not);
+    mapped_.refuse(region.id, std::move(handed->why_not));
+  }
   return initiator_.on_region(region);
 }
 
@@ -322,6 +370,8 @@ AccessCounters AccessPort::counters() const {
   counters.exposed_bytes = target_.bytes();
   counters.known = initiator_.regions();
   counters.known_mapped = mapped_.size();
+  counters.unhanded = unhanded_;
+  counters.unmapped = unmapped_;
   return counters;
 }
 

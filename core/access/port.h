@@ -70,6 +70,8 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   Waited wait(Access& access, Nanos deadline);
   // Whether operations on a region of the peer's are loads and stores of this process.
   bool mapped(uint64_t region) { return mapped_.holds(region); }
+  // Ok, or why they are not. NOT_FOUND.
+  Status why_not_mapped(uint64_t region);
   // Does the operation, and the signal after it, by loads and stores, if what they name is mapped.
   // False: it is not, and nothing has been done. Errors as of start().
   Result<bool> do_mapped(const AccessRequest& request, const std::optional<Signal>& signal) {
@@ -136,10 +138,13 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
     return device_ && (initiator_.outstanding() != 0 || target_.regions() != 0);
   }
   AccessCounters counters() const TW_REQUIRES(link_.send_mutex()) override;
+  const Status& unmapped() const TW_REQUIRES(link_.send_mutex()) override { return unmapped_why_; }
   void on_closed(const Status& why) override;
   void on_lost(const Status& why) override;
 
   Status usable(const Link::Sending& sending) const TW_REQUIRES(link_.send_mutex());
+  // A region goes by frames that was to be mapped: counted, and told once for a link.
+  void not_mapped(uint64_t& counter, const Status& why) TW_REQUIRES(link_.send_mutex());
   // What is mapped is done at once, unless it has to wait for something before it.
   bool may_map() const { return !fenced_.load(std::memory_order_acquire) && !over(); }
   bool writing() const { return writing_.load(std::memory_order_acquire); }
@@ -155,7 +160,7 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   Link& link_;
   const bool device_;
   const bool supported_;
-  const bool maps_;
+  const bool maps_;  // both ends do, and the transport hands memory over
   const bool maps_blocks_;
 
   Target target_ TW_GUARDED_BY(link_.send_mutex());
@@ -164,6 +169,10 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   // Concealed, or of a link that is over, while the peer is amid an access.
   std::vector<Ref<Grant>> leaving_ TW_GUARDED_BY(link_.send_mutex());
   MappedRegions mapped_;
+  // Of this end's memory, and of the peer's.
+  uint64_t unhanded_ TW_GUARDED_BY(link_.send_mutex()) = 0;
+  uint64_t unmapped_ TW_GUARDED_BY(link_.send_mutex()) = 0;
+  Status unmapped_why_ TW_GUARDED_BY(link_.send_mutex());
   std::atomic<bool> fenced_{false};  // some of what was begun before the last fence has not ended
   // Writes by frames have not ended. They may be to memory of an arena that was exposed twice, once
   // for reading only: what is read there must not overtake them.

@@ -20,7 +20,7 @@ IncidentName name_of(Incident incident) {
       {"handshake", "proof"},   {"handshake", "user"},    {"handshake", "setup"},
       {"eviction", "stranger"}, {"eviction", "session"},  {"budget", "descriptors"},
       {"protocol", "broken"},   {"budget", "link"},       {"budget", "stalled"},
-      {"budget", "arena"},      {"host", "silent"}};
+      {"budget", "arena"},      {"budget", "mapping"},    {"host", "silent"}};
   static_assert(std::size(kNames) == kIncidents);
   return kNames[static_cast<size_t>(incident)];
 }

@@ -35,9 +35,10 @@ enum class Incident : uint8_t {
   kBudgetLink,         // a link that ended because its peer wanted too much
   kBudgetStalled,      // a link that ended because its peer took nothing of what waited for it
   kBudgetArena,        // a link that gets copies: its peer, or all, hold too much of the arena
+  kBudgetMapping,      // a link on which memory could not be mapped, and is accessed by frames
   kHostSilent,         // a link that ended because its peer's host answers nothing any more
 };
-inline constexpr size_t kIncidents = 17;
+inline constexpr size_t kIncidents = 18;
 
 // The labels of an incident; both are among a few fixed words.
 struct IncidentName {
@@ -53,7 +54,7 @@ class Audit {
   static constexpr int kBurst = 5;
   // ... if it is not one that all links of a process are likely to share: that is told once, ...
   static constexpr int burst_of(Incident incident) {
-    return incident == Incident::kBudgetArena ? 1 : kBurst;
+    return incident == Incident::kBudgetArena || incident == Incident::kBudgetMapping ? 1 : kBurst;
   }
   // ... and then one each time.
   static constexpr Nanos kPace = 10 * kSecond;

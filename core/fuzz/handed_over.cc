@@ -129,7 +129,7 @@ class Peer {
     require(send_shm_frame(socket_.get(), frame, list).ok(), "a frame is sent");
     const auto taken = end_->take_over(99);
     if (taken) {
-      require(!*taken, "nobody has handed that over");
+      require(!taken->memory, "nobody has handed that over");
       return true;
     }
     judge(taken.status());
@@ -139,8 +139,9 @@ class Peer {
   bool take(uint64_t region) {
     const auto taken = end_->take_over(region);
     require(taken.ok(), "to ask breaks nothing");
-    require(static_cast<bool>(*taken) == (own_.erase(region) == 1), "it is handed out once");
-    if (*taken) touch(**taken);
+    require(static_cast<bool>(taken->memory) == (own_.erase(region) == 1), "it is handed out once");
+    require(taken->why_not.ok() == static_cast<bool>(taken->memory), "nothing comes with a reason");
+    if (taken->memory) touch(*taken->memory);
     return true;
   }
 
@@ -154,10 +155,12 @@ class Peer {
       judge(taken.status());
       return false;
     }
-    require(static_cast<bool>(*taken) == there, "it is handed out once");
+    require(static_cast<bool>(taken->memory) == there, "it is handed out once");
+    require(taken->why_not.ok() == there, "nothing comes with a reason");
     if (!there) return true;
-    require(fits && (*taken)->size() == length && !(*taken)->writable(), "it is what was named");
-    touch(**taken);
+    const MappedMemory& memory = *taken->memory;
+    require(fits && memory.size() == length && !memory.writable(), "it is what was named");
+    touch(memory);
     return true;
   }
 

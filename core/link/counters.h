@@ -94,6 +94,7 @@ struct AccessCounters {
   uint64_t served = 0, served_bytes = 0;
   uint64_t exposed = 0, exposed_bytes = 0;
   uint64_t known = 0, known_mapped = 0;
+  uint64_t unhanded = 0, unmapped = 0;
 };
 
 namespace metric {
@@ -104,6 +105,10 @@ inline constexpr Metric kOperations{
     "it, the peer's process, asked by frames, or a device. A batch is one."};
 inline constexpr Metric kOperationBytes{"link_operation_bytes", "bytes", Metric::Kind::kCounter,
                                         "Bytes of these operations."};
+inline constexpr Metric kUnmappedRegions{
+    "link_unmapped_regions", "regions", Metric::Kind::kCounter,
+    "Regions that were to be mapped by the peer, or were the peer's, and could not be handed over, "
+    "or mapped. Accesses to them go by frames."};
 inline constexpr Declared::Label kMappedWay{"way", "mapped"}, kFramesWay{"way", "frames"},
     kDeviceWay{"way", "device"};
 
@@ -146,6 +151,9 @@ inline constexpr Counter<AccessCounters> kAccessCounters[] = {
      {"remote_regions_mapped",
       {"link_mapped_regions", "regions", Metric::Kind::kGauge,
        "Of these, how many are mapped here."}}},
+    {&AccessCounters::unhanded, {"regions_unmapped", metric::kUnmappedRegions, {metric::kSent}}},
+    {&AccessCounters::unmapped,
+     {"remote_regions_unmapped", metric::kUnmappedRegions, {metric::kReceived}}},
 };
 static_assert(complete(kAccessCounters));
 
@@ -155,8 +163,9 @@ struct LinkStats : LinkCounters {
   ReceiveCounters received;
   TransportFacts facts;
   AccessCounters accesses;
-  Status crowded_why;  // why a segment was last pushed for want of room, or of a lease
-  Status unshared;     // why memory of the arena was last pushed
+  Status crowded_why;   // why a segment was last pushed for want of room, or of a lease
+  Status unshared;      // why memory of the arena was last pushed
+  Status unmapped_why;  // why a region was last not mapped, of this end or the peer's
   struct Class {
     uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
   };

@@ -45,6 +45,7 @@ LinkStats Link::stats() {
     stats.unshared = sender_.unshared();
     stats.crowded_why = sender_.crowded();
     stats.accesses = memory_->counters();
+    stats.unmapped_why = memory_->unmapped();
   }
   stats.facts = transport_->facts();
   stats.fetches = fetching();

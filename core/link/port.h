@@ -116,6 +116,8 @@ class MemoryPort : public Port {
   virtual bool touches() const = 0;
   // Send lock held.
   virtual AccessCounters counters() const = 0;
+  // Why a region was last not mapped. Ok: none was.
+  virtual const Status& unmapped() const = 0;
 
  protected:
   virtual void settle_now() = 0;

@@ -153,6 +153,8 @@ int tw_peer_access(tw_peer* peer, const tw_access_request* request, const tw_own
 // Whether operations on a region of the peer's are loads and stores of this process. Reads of its
 // arena are not while writes on this link go by frames, which they must not overtake.
 int tw_peer_mapped(tw_peer* peer, uint64_t region);
+// Ok, or why they are not. NOT_FOUND: there is none of this name.
+int tw_peer_why_not_mapped(tw_peer* peer, uint64_t region, tw_status* status);
 // The word that is set (TW_MAY_WRITE) or added to (TW_MAY_UPDATE) after everything else of a write,
 // or a batch, is there.
 typedef struct tw_signal {

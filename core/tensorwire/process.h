@@ -72,6 +72,7 @@ typedef struct tw_statistics {
   const tw_size_class* classes;  // the last one without a limit: UINT64_MAX
   size_t class_count;
   tw_threshold thresholds[TW_THRESHOLDS];
+  const char* unmapped_reason;  // why a region was last not mapped; null: none was
 } tw_statistics;
 typedef void (*tw_visit_statistics)(void* context, const tw_statistics* statistics);
 

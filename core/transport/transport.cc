@@ -19,14 +19,23 @@ Result<bool> Transport::fetch(uint64_t, const RegionRef&, std::byte*) {
 
 size_t Transport::completed(std::span<Completion>) { return 0; }
 
-bool Transport::hand_over(uint64_t, const SharedMemory&, bool, const Door&) { return false; }
+Status Transport::hand_over(uint64_t, const SharedMemory&, bool, const Door&) {
+  return {Code::kUnimplemented,
+          std::string("transport ") + profile().name + " hands no memory over"};
+}
 
-bool Transport::hand_over(uint64_t, Slab&, const Door&) { return false; }
+Status Transport::hand_over(uint64_t, Slab&, const Door&) {
+  return {Code::kUnimplemented,
+          std::string("transport ") + profile().name + " hands no memory over"};
+}
 
-Result<Ref<MappedMemory>> Transport::take_over(uint64_t) { return Ref<MappedMemory>{}; }
+Result<HandedOver> Transport::take_over(uint64_t) {
+  return HandedOver{
+      {}, {Code::kNotFound, std::string("transport ") + profile().name + " hands no memory over"}};
+}
 
-Result<Ref<MappedMemory>> Transport::take_over(uint64_t, uint64_t, uint64_t) {
-  return Ref<MappedMemory>{};
+Result<HandedOver> Transport::take_over(uint64_t region, uint64_t, uint64_t) {
+  return Transport::take_over(region);
 }
 
 Result<RemoteKey> Transport::expose(std::byte*, size_t, Rights) {

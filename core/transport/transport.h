@@ -74,6 +74,12 @@ struct Operation {
   uint32_t immediate = 0;
 };
 
+// Memory that the peer has handed over.
+struct HandedOver {
+  Ref<MappedMemory> memory;  // null: it is not mapped here
+  Status why_not;            // kResourceExhausted; kNotFound: it did not come
+};
+
 // How a fetch or an operation has ended. kUnavailable: the link broke. kPermissionDenied: the
 // peer's device refused the access, which breaks the link, too.
 struct Completion {
@@ -197,16 +203,17 @@ class Transport {
   // ---- one-sided operations that the peer does by loads and stores ----
 
   // Send lock held. Hands shared memory to the peer, which can take it under the region's number
-  // before it reads what is sent from now on. False: there is no way to, or no room.
-  virtual bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
-                         const Door& door);
+  // before it reads what is sent from now on. kResourceExhausted; kUnavailable: the link is broken;
+  // kUnimplemented: by this transport nothing is.
+  virtual Status hand_over(uint64_t region, const SharedMemory& memory, bool writable,
+                           const Door& door);
   // The same of memory that lies in a slab of the arena, to be read.
-  virtual bool hand_over(uint64_t region, Slab& slab, const Door& door);
-  // Baton held: what the peer has handed over under this number, once. Null: it is not to be had.
-  // A status: the peer broke the protocol.
-  virtual Result<Ref<MappedMemory>> take_over(uint64_t region);
+  virtual Status hand_over(uint64_t region, Slab& slab, const Door& door);
+  // Baton held: what the peer has handed over under this number, once. A status: the peer broke the
+  // protocol.
+  virtual Result<HandedOver> take_over(uint64_t region);
   // ... and that lies so in a slab of the peer's.
-  virtual Result<Ref<MappedMemory>> take_over(uint64_t region, uint64_t offset, uint64_t length);
+  virtual Result<HandedOver> take_over(uint64_t region, uint64_t offset, uint64_t length);
 
   // ---- one-sided operations that a device does by itself; profile().one_sided says whether ----
 

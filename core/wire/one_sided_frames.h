@@ -14,6 +14,8 @@ inline constexpr uint32_t kRegionRights = 7;  // 1 read, 2 write, 4 update (the 
 // in a slab of the sender's, and its door was handed over (feature kMappedBlocks).
 inline constexpr uint32_t kHandedOver = 1;
 inline constexpr uint32_t kInArena = 2;
+// It was to be handed over, and could not be.
+inline constexpr uint32_t kNotHandedOver = 3;
 
 struct Region {
   uint64_t id = 0;
@@ -21,7 +23,7 @@ struct Region {
   // For the device that serves it. Of memory that was handed over, or of a slab: where in it the
   // region begins. Else zero.
   uint64_t address = 0;
-  uint32_t key = 0;  // for the device; kHandedOver; kInArena; or zero
+  uint32_t key = 0;  // for the device; kHandedOver; kInArena; kNotHandedOver; or zero
   uint32_t rights = 0;
 
   bool operator==(const Region&) const = default;

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "memory/memfd.h"
+#include "test/base/descriptors.h"
 #include "test/transport/pair.h"
 
 namespace tw::test {
@@ -275,22 +275,6 @@ TEST_CASE("shm: a driver that nobody can wake still hears that its peer has gone
   driver.join();
 }
 
-// Lets this process open no more descriptors than it has.
-class NoMoreDescriptors {
- public:
-  NoMoreDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit now = before_;
-    const Fd next(open("/dev/null", O_RDONLY | O_CLOEXEC));  // the lowest that is free
-    now.rlim_cur = static_cast<rlim_t>(next.get());
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &now) == 0);
-  }
-  ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
-
 TEST_CASE("shm: a slab for which this process has no descriptor left is refused, not the link") {
   Client client;
   auto arena = make_ref<Arena>(size_t{1} << 20, size_t{1} << 20);
@@ -329,17 +313,21 @@ TEST_CASE("shm: memory that is handed over is taken over once") {
   const Fd file = ring_memory(size), door = ring_memory(page_size());
   const int fds[] = {file.get(), door.get()};
   REQUIRE(send_shm_frame(client.socket.get(), region_frame(size, 7), fds).ok());
-  auto memory = client.server->take_over(7);
-  REQUIRE(memory.ok());
-  REQUIRE(*memory);
-  CHECK((*memory)->size() == size - page_size());
-  CHECK((*memory)->writable());
-  (*memory)->data()[5] = std::byte{9};
+  const auto handed = client.server->take_over(7);
+  REQUIRE(handed.ok());
+  REQUIRE(handed->memory);
+  CHECK(handed->memory->size() == size - page_size());
+  CHECK(handed->memory->writable());
+  handed->memory->data()[5] = std::byte{9};
   std::byte seen{};
   REQUIRE(pread(file.get(), &seen, 1, 5) == 1);
   CHECK(seen == std::byte{9});
-  CHECK_FALSE(client.server->take_over(7).value());
-  CHECK_FALSE(client.server->take_over(8).value());
+  for (const uint64_t region : {7, 8}) {
+    const auto none = client.server->take_over(region);
+    REQUIRE(none.ok());
+    CHECK_FALSE(none->memory);
+    CHECK(none->why_not.code() == Code::kNotFound);
+  }
 }
 
 TEST_CASE("hostile: memory that is handed over and is not what it must be ends the link") {
@@ -437,16 +425,20 @@ TEST_CASE(
   client.lend(uint64_t{9} << 32);
   // Its owner may give the slab up before the region's frame is read.
   client.announce(wire::ShmFrameType::kSlabGone, 4);
-  auto memory = client.server->take_over(uint64_t{9} << 32, client.offset + 5, 5000);
-  REQUIRE(memory.ok());
-  REQUIRE(*memory);
-  CHECK((*memory)->size() == 5000);
-  CHECK_FALSE((*memory)->writable());
-  CHECK((*memory)->data()[4999] == std::byte{7});
+  const auto handed = client.server->take_over(uint64_t{9} << 32, client.offset + 5, 5000);
+  REQUIRE(handed.ok());
+  REQUIRE(handed->memory);
+  CHECK(handed->memory->size() == 5000);
+  CHECK_FALSE(handed->memory->writable());
+  CHECK(handed->memory->data()[4999] == std::byte{7});
   client.block->data()[5 + 4999] = std::byte{8};
-  CHECK((*memory)->data()[4999] == std::byte{8});
-  CHECK_FALSE(client.server->take_over(uint64_t{9} << 32, client.offset, 1).value());
-  CHECK_FALSE(client.server->take_over(8, client.offset, 1).value());
+  CHECK(handed->memory->data()[4999] == std::byte{8});
+  for (const uint64_t region : {uint64_t{9} << 32, uint64_t{8}}) {
+    const auto none = client.server->take_over(region, client.offset, 1);
+    REQUIRE(none.ok());
+    CHECK_FALSE(none->memory);
+    CHECK(none->why_not.code() == Code::kNotFound);
+  }
 }
 
 TEST_CASE("shm: memory of a slab for whose door there is no descriptor left is not taken over") {
@@ -455,10 +447,14 @@ TEST_CASE("shm: memory of a slab for whose door there is no descriptor left is n
   client.lend(1);
   {
     const NoMoreDescriptors limit;
-    CHECK_FALSE(client.server->take_over(1, client.offset, 1).value());
+    const auto none = client.server->take_over(1, client.offset, 1);
+    REQUIRE(none.ok());
+    CHECK_FALSE(none->memory);
+    CHECK(none->why_not.code() == Code::kResourceExhausted);
+    CHECK(none->why_not.details().find("ulimit -n") != std::string::npos);
   }
   client.lend(2);
-  CHECK(client.server->take_over(2, client.offset, 1).value());
+  CHECK(client.server->take_over(2, client.offset, 1).value().memory);
 }
 
 TEST_CASE("hostile: a region that does not lie in its slab ends the link") {
@@ -476,7 +472,26 @@ TEST_CASE("hostile: a region that does not lie in its slab ends the link") {
     CHECK(memory.status().details().find("protocol error") != std::string::npos);
   }
   client.lend(++region);
-  CHECK(client.server->take_over(region, size - 1, 1).value());
+  CHECK(client.server->take_over(region, size - 1, 1).value().memory);
+}
+
+TEST_CASE("shm: memory for which there is no descriptor left is refused once, with a reason") {
+  const size_t size = 3 * page_size();
+  Client client;
+  const Fd file = ring_memory(size), door = ring_memory(page_size());
+  const int fds[] = {file.get(), door.get()};
+  REQUIRE(send_shm_frame(client.socket.get(), region_frame(size, 7), fds).ok());
+  {
+    const NoMoreDescriptors limit;
+    const auto refused = client.server->take_over(7);
+    REQUIRE(refused.ok());
+    CHECK_FALSE(refused->memory);
+    CHECK(refused->why_not.code() == Code::kResourceExhausted);
+    CHECK(refused->why_not.details().find("ulimit -n") != std::string::npos);
+  }
+  CHECK(client.server->take_over(7).value().why_not.code() == Code::kNotFound);
+  REQUIRE(send_shm_frame(client.socket.get(), region_frame(size, 8), fds).ok());
+  CHECK(client.server->take_over(8).value().memory);
 }
 
 TEST_CASE("hostile: memory of a slab that is not what it must be ends the link") {

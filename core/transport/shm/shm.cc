@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/text.h"
 #include "engine/futex.h"
 #include "wire/bytes.h"
 
@@ -30,10 +31,9 @@ Result<Fd> make_nudge() {
   return fd;
 }
 
-// What there is no room for here is accessed by frames. All else is the peer's fault.
-Status unless_crowded(const Status& why, uint64_t region) {
-  if (why.code() == Code::kResourceExhausted) return {};
-  return {why.code(), "the memory of region " + std::to_string(region) + ": " + why.details()};
+Status no_descriptor() {
+  return {Code::kResourceExhausted,
+          "there was no descriptor left for it: raise the limit of open files (ulimit -n)"};
 }
 
 }  // namespace
@@ -306,9 +306,8 @@ Result<Located> ShmTransport::locate(const RegionRef& region) {
   return peer_arena_->locate(region);
 }
 
-// What cannot be mapped is accessed by frames.
-bool ShmTransport::hand_over(uint64_t region, const SharedMemory& memory, bool writable,
-                             const Door& door) {
+Status ShmTransport::hand_over(uint64_t region, const SharedMemory& memory, bool writable,
+                               const Door& door) {
   wire::ShmFrame frame;
   frame.type = wire::ShmFrameType::kRegion;
   frame.slab = static_cast<uint32_t>(region);
@@ -317,58 +316,77 @@ bool ShmTransport::hand_over(uint64_t region, const SharedMemory& memory, bool w
   Fd readable;
   if (!writable) {
     auto copy = reopen_read_only(memory.file());
-    if (!copy) return false;
+    if (!copy) return copy.status();
     readable = std::move(*copy);
   }
   const int descriptors[] = {writable ? memory.file() : readable.get(), door.file()};
-  return send_shm_frame(socket_.get(), frame, descriptors).ok();
+  return send_shm_frame(socket_.get(), frame, descriptors);
 }
 
-bool ShmTransport::hand_over(uint64_t region, Slab& slab, const Door& door) {
-  if (!share(slab).ok()) return false;
+Status ShmTransport::hand_over(uint64_t region, Slab& slab, const Door& door) {
+  if (Status status = share(slab); !status.ok()) return status;
   wire::ShmFrame frame;
   frame.type = wire::ShmFrameType::kBlock;
   frame.slab = slab.index();
   frame.generation = slab.generation();
   frame.size = region;
   const int descriptors[] = {door.file()};
-  return send_shm_frame(socket_.get(), frame, descriptors).ok();
+  return send_shm_frame(socket_.get(), frame, descriptors);
 }
 
 Status ShmTransport::handed_twice(uint64_t region) const {
-  if (!handed_.contains(region) && !in_slabs_.contains(region)) return {};
+  if (!handed_.contains(region) && !in_slabs_.contains(region) && !refused_.contains(region))
+    return {};
   return wire::protocol_error({"the memory of region ", region, " is handed over twice"});
 }
 
-bool ShmTransport::may_map(uint64_t size) const {
-  return mapped_->mappings.load(std::memory_order_relaxed) < kMaxMapped &&
-         size <= kMaxMappedBytes &&
-         mapped_->bytes.load(std::memory_order_relaxed) <= kMaxMappedBytes - size;
+Status ShmTransport::room_for(uint64_t size, size_t pieces) const {
+  if (mapped_->mappings.load(std::memory_order_relaxed) + pieces >= kMaxMapped)
+    return {Code::kResourceExhausted, text({"this process maps ", kMaxMapped,
+                                            " pieces of the peer's memory, the most of a link"})};
+  if (size > kMaxMappedBytes ||
+      mapped_->bytes.load(std::memory_order_relaxed) > kMaxMappedBytes - size)
+    return {Code::kResourceExhausted,
+            text({"with its ", size, " bytes this process would map more than ", kMaxMappedBytes,
+                  " of the peer's memory, the most of a link"})};
+  return {};
+}
+
+Status ShmTransport::refuse(uint64_t region, Status why) {
+  if (why.code() != Code::kResourceExhausted)
+    return {why.code(), "the memory of region " + std::to_string(region) + ": " + why.details()};
+  if (refused_.size() < kMaxMapped) refused_.emplace(region, std::move(why));
+  return {};
+}
+
+HandedOver ShmTransport::refused(uint64_t region) {
+  const MutexLock lock(control_mutex_);
+  if (auto found = refused_.extract(region)) return {{}, std::move(found.mapped())};
+  return {{}, {Code::kNotFound, "the peer has handed no memory over for it"}};
 }
 
 Status ShmTransport::map_region(ShmMessage message) {
-  // Without room here the region is accessed by frames.
-  if (message.descriptors.empty()) return {};
   const uint64_t region = message.frame.slab | uint64_t{message.frame.generation} << 32;
   if (Status status = handed_twice(region); !status.ok()) return status;
-  if (!may_map(message.frame.size)) return {};
+  if (message.descriptors.empty()) return refuse(region, no_descriptor());
+  if (Status full = room_for(message.frame.size); !full.ok()) return refuse(region, full);
   auto memory = MappedMemory::map(std::move(message.descriptors[0]),
                                   std::move(message.descriptors[1]), message.frame.size, mapped_);
-  if (!memory) return unless_crowded(memory.status(), region);
+  if (!memory) return refuse(region, memory.status());
   handed_.emplace(region, std::move(*memory));
   return {};
 }
 
 // The slab is looked up now: its owner may have given it up when the region's frame is read.
 Status ShmTransport::enter_block(ShmMessage message) {
-  if (message.descriptors.empty()) return {};
   const uint64_t region = message.frame.size;
   if (Status status = handed_twice(region); !status.ok()) return status;
+  if (message.descriptors.empty()) return refuse(region, no_descriptor());
   auto slab = peer_arena_->locate({message.frame.slab, message.frame.generation, 0, 0});
-  if (!slab) return unless_crowded(slab.status(), region);
-  if (mapped_->mappings.load(std::memory_order_relaxed) + in_slabs_.size() >= kMaxMapped) return {};
+  if (!slab) return refuse(region, slab.status());
+  if (Status full = room_for(0, in_slabs_.size()); !full.ok()) return refuse(region, full);
   auto door = MappedMemory::map_door(std::move(message.descriptors[0]));
-  if (!door) return unless_crowded(door.status(), region);
+  if (!door) return refuse(region, door.status());
   in_slabs_.emplace(region, InSlab{std::move(slab->mapping), std::move(*door)});
   return {};
 }
@@ -389,22 +407,22 @@ Result<std::optional<T>> ShmTransport::take(std::map<uint64_t, T> ShmTransport::
   return std::optional<T>{};
 }
 
-Result<Ref<MappedMemory>> ShmTransport::take_over(uint64_t region) {
+Result<HandedOver> ShmTransport::take_over(uint64_t region) {
   auto taken = take(&ShmTransport::handed_, region);
   if (!taken) return taken.status();
-  return *taken ? std::move(**taken) : Ref<MappedMemory>{};
+  return *taken ? HandedOver{std::move(**taken), {}} : refused(region);
 }
 
-Result<Ref<MappedMemory>> ShmTransport::take_over(uint64_t region, uint64_t offset,
-                                                  uint64_t length) {
+Result<HandedOver> ShmTransport::take_over(uint64_t region, uint64_t offset, uint64_t length) {
   auto taken = take(&ShmTransport::in_slabs_, region);
   if (!taken) return taken.status();
-  if (!*taken) return Ref<MappedMemory>{};
+  if (!*taken) return refused(region);
   const SlabMapping& slab = *(*taken)->slab;
-  if (length <= slab.announced().size && !may_map(length)) return Ref<MappedMemory>{};
+  if (length <= slab.announced().size)
+    if (Status full = room_for(length); !full.ok()) return HandedOver{{}, std::move(full)};
   auto memory = MappedMemory::map(slab, offset, length, std::move((*taken)->door), mapped_);
-  if (memory) return memory;
-  if (memory.status().code() == Code::kResourceExhausted) return Ref<MappedMemory>{};
+  if (memory) return HandedOver{std::move(*memory), {}};
+  if (memory.status().code() == Code::kResourceExhausted) return HandedOver{{}, memory.status()};
   return wire::protocol_error({"REGION frame: id is ", region, ", ", memory.status().details()});
 }
 

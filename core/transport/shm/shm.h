@@ -44,11 +44,16 @@ class ShmTransport final : public Transport {
   Ref<LeasedView> held(std::span<const std::byte> bytes) override {
     return peer_arena_->held(bytes);
   }
-  bool hand_over(uint64_t region, const SharedMemory& memory, bool writable,
-                 const Door& door) override;
-  bool hand_over(uint64_t region, Slab& slab, const Door& door) override;
-  Result<Ref<MappedMemory>> take_over(uint64_t region) override;
-  Result<Ref<MappedMemory>> take_over(uint64_t region, uint64_t offset, uint64_t length) override;
+  Status hand_over(uint64_t region, const SharedMemory& memory, bool writable,
+                   const Door& door) override;
+  Status hand_over(uint64_t region, Slab& slab, const Door& door) override;
+  Result<HandedOver> take_over(uint64_t region) override;
+  Result<HandedOver> take_over(uint64_t region, uint64_t offset, uint64_t length) override;
+
+  // Memory of this peer's that it may have us map at a time, or that nobody has taken over yet, in
+  // pieces. Each takes two of the mappings that the kernel gives a process (vm.max_map_count,
+  // 65,530 by default), so that one peer takes an eighth of them.
+  static constexpr size_t kMaxMapped = 4096;
 
  private:
   static constexpr uint32_t kNudge = 1;
@@ -60,8 +65,6 @@ class ShmTransport final : public Transport {
   // that whoever wants to wake it finds nobody asleep.
   static constexpr Nanos kGlance = 250 * kMillisecond;
 
-  // Memory of this peer's that it may have us map at a time, and that nobody has taken over yet.
-  static constexpr size_t kMaxMapped = 4096;
   static constexpr size_t kMaxMappedBytes = size_t{1} << 40;
 
   ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
@@ -78,11 +81,15 @@ class ShmTransport final : public Transport {
     Ref<SlabMapping> slab;
     MemoryMap door;
   };
-  bool may_map(uint64_t size) const;
+  // RESOURCE_EXHAUSTED: for no more. `pieces`: those that are going to be mapped before it.
+  Status room_for(uint64_t size, size_t pieces = 0) const;
   Status map_region(ShmMessage message) TW_REQUIRES(control_mutex_);
   Status enter_block(ShmMessage message) TW_REQUIRES(control_mutex_);
   Status handed_twice(uint64_t region) const TW_REQUIRES(control_mutex_);
-  // What the peer has said of a region ahead of its frame; none: nothing.
+  // What there is no room for here is accessed by frames. All else is the peer's fault.
+  Status refuse(uint64_t region, Status why) TW_REQUIRES(control_mutex_);
+  HandedOver refused(uint64_t region);
+  // What the peer has said of a region ahead of its frame; none: nothing, or it was refused.
   template <class T>
   Result<std::optional<T>> take(std::map<uint64_t, T> ShmTransport::* from, uint64_t region);
 
@@ -98,10 +105,11 @@ class ShmTransport final : public Transport {
 
   const Ref<PeerArena> peer_arena_;
   const Ref<MappingTally> mapped_ = make_ref<MappingTally>();
-  Mutex control_mutex_;  // guards reader_, handed_ and in_slabs_
+  Mutex control_mutex_;  // guards what follows
   ShmFrameReader reader_ TW_GUARDED_BY(control_mutex_);
   std::map<uint64_t, Ref<MappedMemory>> handed_ TW_GUARDED_BY(control_mutex_);  // by region
   std::map<uint64_t, InSlab> in_slabs_ TW_GUARDED_BY(control_mutex_);           // likewise
+  std::map<uint64_t, Status> refused_ TW_GUARDED_BY(control_mutex_);            // likewise, and why
 
   Mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
   Poller* poller_ TW_GUARDED_BY(watch_mutex_) = nullptr;
