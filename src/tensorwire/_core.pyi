@@ -421,6 +421,8 @@ class Peer:
     def mapped(self, region: int) -> bool:
         """Whether operations on the peer's region are loads and stores of this process. Reads of
         its arena are not while writes on this link go by frames, which they must not overtake."""
+    def why_not_mapped(self, region: int) -> str | None:
+        """None: they are."""
     def read(self, region: int, offset: int, out: BytesLike, timeout: float | None = None) -> None:
         """Fills ``out`` from the peer's region and returns once that is done, as do the methods
         that follow. On a mapped region they need nothing of the peer's process.
@@ -473,6 +475,8 @@ class Peer:
     def flush(self, timeout: float | None = None) -> bool:
         """Waits until all that was begun before has been done at the peer, or has failed. False on
         timeout. StatusError once the link is gone."""
+    def start_flush(self) -> Access:
+        """What ``flush`` waits for."""
     def immediate(self, timeout: float | None = None) -> int | None:
         """The next value of the peer's writes with immediate, in order; None on timeout.
         StatusError once the link is gone."""

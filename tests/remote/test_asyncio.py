@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from tests.remote.pairs import PATIENCE, Pair, pair
 
 from tensorwire import remote
-from tensorwire.remote import Add, Rights, loops, watcher
+from tensorwire.remote import Add, Rights, awaited, loops, watcher
 from tensorwire.tensors import TensorSpec
 
 
@@ -274,6 +275,86 @@ def test_a_channel_from_coroutine_to_coroutine(shared: Pair, spec: TensorSpec) -
         remote.sender(shared.device, "a") as sender,
     ):
         asyncio.run(asyncio.wait_for(get(), PATIENCE))
+
+
+def test_all_of_a_device_in_coroutines(shared: Pair) -> None:
+    exposed = shared.host.empty((20, 1000), rights=Rights.READ | Rights.WRITE)
+    transport: Any = shared.device.peer.transport
+
+    async def program() -> None:
+        device = await remote.connect_async(shared.target, transport=transport, timeout=PATIENCE)
+        tensor = await device.open_async(exposed.handle)
+        for turn in range(20):
+            tensor[turn].start_write(np.full(1000, turn, np.float32))
+        await device.flush_async(PATIENCE)
+        assert exposed.array[:, 7].tolist() == [*range(20)]
+        await device.flush_async()
+        sender = await remote.sender_async(device, "a", timeout=PATIENCE)
+        with pytest.raises(remote.AlreadyExistsError):
+            await remote.sender_async(device, "a", timeout=PATIENCE)
+        await sender.put_async(item(3))
+        await sender.close_async()
+        await device.close_async()
+        assert not device.peer.alive
+        with pytest.raises(remote.PeerLostError):
+            await device.flush_async()
+
+    with remote.receiver(shared.host, "a", STATIC) as receiver:
+        asyncio.run(asyncio.wait_for(program(), PATIENCE))
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(3))
+    exposed.conceal()
+    with pytest.raises(ValueError, match="none is permitted"):
+        asyncio.run(remote.connect_async(shared.target, transport="grpc"))
+
+
+def test_a_device_that_nobody_waits_for_any_more_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[remote.Device] = []
+    begun, cancelled = threading.Event(), threading.Event()
+    connect = remote.connect
+
+    def slowly(*args: Any, **options: Any) -> remote.Device:
+        made.append(connect(*args, **options))
+        begun.set()
+        assert cancelled.wait(PATIENCE)
+        return made[0]
+
+    async def program() -> None:
+        connecting = asyncio.ensure_future(remote.connect_async(there.target, transport="tcp"))
+        assert await asyncio.to_thread(begun.wait, PATIENCE)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        assert made[0].peer.alive
+        cancelled.set()
+
+    monkeypatch.setattr("tensorwire.remote.device.connect", slowly)
+    with pair("tcp") as there:
+        asyncio.run(program())  # which waits for its threads
+        assert not made[0].peer.alive
+        assert there.device.peer.alive
+
+
+def test_what_the_loop_has_not_heard_of_is_discarded_too() -> None:
+    there = threading.Event()
+    discarded: SimpleQueue[int] = SimpleQueue()
+
+    def make() -> int:
+        there.set()
+        return 7
+
+    async def program() -> None:
+        making = asyncio.ensure_future(awaited.made(make, discarded.put))
+        await asyncio.sleep(0)
+        assert there.wait(PATIENCE)  # the loop stands still meanwhile
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+
+    asyncio.run(program())
+    assert discarded.get(timeout=PATIENCE) == 7
+    assert discarded.empty()
 
 
 @pytest.mark.parametrize("ends", ["receiver", "sender"])

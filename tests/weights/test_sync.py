@@ -156,6 +156,32 @@ def test_a_pull_that_is_cancelled_writes_nothing(trainer: Other) -> None:
         assert reader.pull(timeout=10).number == number
 
 
+def test_a_view_in_a_coroutine(trainer: Other) -> None:
+    with subscriber(trainer, "copy", "shm", tree()) as reader:
+        number = trainer.do("publish(45)")
+
+        async def program() -> None:
+            async with reader.view_async(at_least=number, timeout=10) as view:
+                assert view.version == number
+                assert holds(dict(view), 45)
+            assert not view
+            with pytest.raises(ZeroDivisionError):
+                async with reader.view_async(timeout=10) as view:
+                    raise ZeroDivisionError
+            assert not view
+            with pytest.raises(weights.PullTimeoutError):
+                async with reader.view_async(at_least=number + 1, timeout=0.05):
+                    pass
+            waiting = asyncio.ensure_future(reader.view_async(at_least=number + 1).__aenter__())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+        asyncio.run(program())  # no thread waits on
+        assert reader.pull(timeout=10).number == number
+
+
 def test_a_checksum_tells(trainer: Other, monkeypatch: pytest.MonkeyPatch) -> None:
     params = tree()
     with subscriber(trainer, "copy", "tcp", params) as reader:

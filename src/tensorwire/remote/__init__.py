@@ -5,7 +5,7 @@
 """
 
 from tensorwire.remote.batch import Batch, Prepared
-from tensorwire.remote.device import Device, Path, connect
+from tensorwire.remote.device import Device, connect, connect_async
 from tensorwire.remote.errors import (
     AlreadyExistsError,
     ChannelClosedError,
@@ -20,8 +20,9 @@ from tensorwire.remote.exposed import Exposed
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.host import Host, HostStats
 from tensorwire.remote.operation import Operation
+from tensorwire.remote.path import Path
 from tensorwire.remote.receiver import Receiver, receiver
-from tensorwire.remote.sender import Sender, sender
+from tensorwire.remote.sender import Sender, sender, sender_async
 from tensorwire.remote.service import host
 from tensorwire.remote.signals import Add, Set, Signal, SignalUpdate, wait_any
 from tensorwire.remote.tensor import RemoteTensor
@@ -53,8 +54,10 @@ __all__ = [
     "Signal",
     "SignalUpdate",
     "connect",
+    "connect_async",
     "host",
     "receiver",
     "sender",
+    "sender_async",
     "wait_any",
 ]

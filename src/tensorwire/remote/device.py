@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import msgspec
 import numpy as np
 
 from tensorwire import _core, transports
-from tensorwire.remote import messages
+from tensorwire.remote import awaited, messages
 from tensorwire.remote.batch import Batch
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
@@ -31,6 +31,8 @@ from tensorwire.remote.errors import (
 )
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.layout import Layout
+from tensorwire.remote.operation import Operation
+from tensorwire.remote.path import Path, Way
 from tensorwire.remote.region import Region
 from tensorwire.remote.tensor import RemoteTensor
 from tensorwire.rpc import Channel, Peer, insecure_channel, kept
@@ -42,28 +44,6 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 CONTROL_SECONDS: Final = 20.0
 """For a call to the host, where the caller gives no other time."""
-
-
-@dataclass(frozen=True)
-class Path:
-    """How memory of a device is reached."""
-
-    way: Literal["mapped", "device", "frames"]
-    """``mapped``: memory that was made to be accessed by loads and stores of this process, and the
-    peer's arena, where it may only be read, by loads; other memory by frames. ``device``: by the
-    device of the transport. ``frames``: by messages, which the owner's process serves. With the
-    first two the owner may be asleep or stopped."""
-    transport: str
-    peer: str
-    """Its address as gRPC writes it."""
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    """For each better transport, why it is not the one."""
-
-    def __str__(self) -> str:
-        remarks = "; ".join(f"not {name}: {why}" for name, why in self.reasons.items())
-        return f"{self.way} by {self.transport} to {self.peer}" + (
-            f" ({remarks})" if remarks else ""
-        )
 
 
 class Device(AbstractContextManager["Device"]):
@@ -87,11 +67,12 @@ class Device(AbstractContextManager["Device"]):
         greeting = self._ask("Greet", None, messages.Greeting, timeout)
         assert greeting is not None
         way = self._way(greeting.probe)
-        if way == "frames" and transports.is_local(peer.transport):
-            self._reasons["mapped"] = "this process or the peer, of another version, does not map"
+        why = self._native.why_not_mapped(greeting.probe)
+        if why is not None and transports.is_local(peer.transport):
+            self._reasons["mapped"] = why
         self._path = Path(way, peer.transport, peer.address, self._reasons)
 
-    def _way(self, probe: int) -> Literal["mapped", "device", "frames"]:
+    def _way(self, probe: int) -> Way:
         if self._native.mapped(probe):
             return "mapped"
         name = self._peer.transport
@@ -103,14 +84,16 @@ class Device(AbstractContextManager["Device"]):
         return self._peer
 
     def path(self) -> Path:
-        """How memory is reached, and why not better. ``RemoteTensor.mapped`` says it of one
-        tensor."""
+        """How memory is reached, and why not better. ``RemoteTensor.path`` says it of one tensor:
+        where others are mapped it may go by frames."""
         return self._path
 
     def stats(self) -> dict[str, object]:
         """``way``, ``transport`` and ``peer`` as in ``path``; ``opened``: tensors that it has
         opened or allocated, and not given back; ``link``: the counters of the link, which calls and
-        other devices may use, too: ``operations_mapped``, ``operation_bytes_mapped`` and so on."""
+        other devices may use, too: ``operations_mapped``, ``operation_bytes_mapped`` and so on;
+        ``remote_regions_unmapped`` are regions, two of a tensor that may be written, that could not
+        be mapped, and ``unmapped_reason`` says why the last one."""
         with self._lock:
             opened = len(self._opened)
         path = self._path
@@ -191,6 +174,7 @@ class Device(AbstractContextManager["Device"]):
             opened.region,
             opened.signal,
             Rights(opened.rights),
+            self._path,
             lambda: self._close(number, opened.opening, monotonic() + CONTROL_SECONDS),
         )
         try:
@@ -276,6 +260,14 @@ class Device(AbstractContextManager["Device"]):
                 f"not all was done at the peer at {self._peer.address} within {timeout:g} s"
             )
 
+    async def flush_async(self, timeout: float | None = None) -> None:
+        """``flush`` in a coroutine. A thread waits, unless all was done already."""
+        try:
+            flushing = Operation(self._native, self._native.start_flush())
+        except _core.StatusError as raised:
+            raise of_core(raised, self._native) from None
+        await flushing.wait_async(timeout)
+
     # ----------------------------------------------------------------------------- its end
 
     def close(self, timeout: float | None = CONTROL_SECONDS) -> None:
@@ -296,6 +288,10 @@ class Device(AbstractContextManager["Device"]):
         with ExitStack() as closing:  # each, whatever comes of another
             for number, opening in opened:
                 closing.callback(self._close, number, opening, ends)
+
+    async def close_async(self, timeout: float | None = CONTROL_SECONDS) -> None:
+        """``close`` in a coroutine. When that is cancelled, a thread goes on."""
+        await asyncio.to_thread(self.close, timeout)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -402,6 +398,19 @@ def connect(
     except BaseException:
         channel.close()
         raise
+
+
+async def connect_async(
+    target: str | Channel | Peer,
+    *,
+    transport: Transport | None = None,
+    forbid: str | Iterable[str] = (),
+    timeout: float = CONTROL_SECONDS,
+) -> Device:
+    """``connect`` in a coroutine. When that is cancelled, nothing stays open that it has opened."""
+    return await awaited.made(
+        lambda: connect(target, transport=transport, forbid=forbid, timeout=timeout), Device.close
+    )
 
 
 def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tensorwire import _core
+from tensorwire import _core, transports
 from tensorwire.remote.errors import PermissionDeniedError
 from tensorwire.remote.handle import Handle, Rights
+from tensorwire.remote.path import Path
 from tensorwire.remote.signals import Add, Set, SignalUpdate
 
 
@@ -15,10 +16,11 @@ class Region:
     """What an owner has opened for this process; all parts of a tensor share it.
 
     peer: whose it is. number: the link's name for it, 0: it has no bytes. signal: that of its word
-    for signals; 0: this process may raise none. close: gives it back, called until it succeeds.
+    for signals; 0: this process may raise none. device: how the device that has opened it reaches
+    memory. close: gives it back, called until it succeeds.
     """
 
-    __slots__ = ("_close", "handle", "number", "peer", "rights", "signal")
+    __slots__ = ("_close", "_device", "handle", "number", "peer", "rights", "signal")
 
     def __init__(
         self,
@@ -27,6 +29,7 @@ class Region:
         number: int,
         signal: int,
         rights: Rights,
+        device: Path,
         close: Callable[[], None],
     ) -> None:
         self.peer = peer
@@ -34,6 +37,7 @@ class Region:
         self.number = number
         self.signal = signal
         self.rights = rights
+        self._device = device
         self._close: Callable[[], None] | None = close
 
     def close(self) -> None:
@@ -44,6 +48,29 @@ class Region:
             except BaseException:
                 self._close = close  # to be called again
                 raise
+
+    @property
+    def mapped(self) -> bool:
+        mapped = self.peer.mapped
+        return self.number != 0 and mapped(self.number) and (not self.signal or mapped(self.signal))
+
+    def path(self) -> Path:
+        device = self._device
+        if not transports.is_local(device.transport):
+            return device
+        reasons = {name: why for name, why in device.reasons.items() if name != "mapped"}
+        if (why := self._why_not_mapped()) is not None:
+            return Path("frames", device.transport, device.peer, {**reasons, "mapped": why})
+        return Path("mapped", device.transport, device.peer, reasons)
+
+    def _why_not_mapped(self) -> str | None:
+        if not self.number:
+            return "it has no bytes"
+        if (why := self.peer.why_not_mapped(self.number)) is not None:
+            return why
+        if self.signal and (why := self.peer.why_not_mapped(self.signal)) is not None:
+            return f"its signal is not: {why}"
+        return None
 
     def update(self, update: SignalUpdate) -> tuple[int, int, int, bool]:
         """As the core takes it. PermissionDeniedError."""

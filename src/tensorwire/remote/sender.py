@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tensorwire import _core
-from tensorwire.remote import messages
+from tensorwire.remote import awaited, messages
 from tensorwire.remote.device import CONTROL_SECONDS, Device
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
@@ -286,6 +286,10 @@ class Sender(AbstractContextManager["Sender"]):
         finally:
             self._turn.release()
 
+    async def close_async(self, timeout: float | None = CONTROL_SECONDS) -> None:
+        """``close`` in a coroutine. When that is cancelled, a thread goes on."""
+        await asyncio.to_thread(self.close, timeout)
+
     def _close(self, ends: float | None) -> None:
         if not self._closed:
             self._closed = True
@@ -340,3 +344,8 @@ def sender(device: Device, name: str, *, timeout: float = CONTROL_SECONDS) -> Se
     not this process; PeerLostError, DeadlineExceededError, ResourceExhaustedError.
     """
     return Sender(device, name, timeout)
+
+
+async def sender_async(device: Device, name: str, *, timeout: float = CONTROL_SECONDS) -> Sender:
+    """``sender`` in a coroutine. When that is cancelled, the channel has no sender."""
+    return await awaited.made(lambda: sender(device, name, timeout=timeout), Sender.close)

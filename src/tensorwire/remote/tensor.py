@@ -16,6 +16,7 @@ from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.layout import Index, Layout, Rows
 from tensorwire.remote.local import BUFFERS, Array, destination, memory, source
 from tensorwire.remote.operation import Operation
+from tensorwire.remote.path import Path
 from tensorwire.remote.region import Region
 from tensorwire.remote.signals import SignalUpdate
 from tensorwire.tensors import frameworks
@@ -75,8 +76,14 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
 
     @property
     def mapped(self) -> bool:
-        """Whether this process accesses it by loads and stores, without any part of its owner."""
-        return self._region.number != 0 and self._region.peer.mapped(self._region.number)
+        """Whether this process accesses it, and raises its signal, by loads and stores, without any
+        part of its owner."""
+        return self._region.mapped
+
+    def path(self) -> Path:
+        """How it is reached, and why not better. Where ``Device.path`` says ``mapped``, a tensor
+        that was not made to be accessed, or that could not be mapped, goes by ``frames``."""
+        return self._region.path()
 
     @property
     def handle(self) -> Handle:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
@@ -176,7 +176,38 @@ class Subscriber:
         publishers' boxes: that takes a copy, which ``pull`` makes; ``ValueError`` and
         ``ImportError`` for a framework that lacks a dtype, or is not there.
         """
-        waiting = _Waiting(at_least or 1, timeout, threading.Event(), self._closed)
+        with self._view(at_least, timeout, framework, threading.Event()) as view:
+            yield view
+
+    @contextlib.asynccontextmanager
+    async def view_async(
+        self,
+        at_least: int | None = None,
+        timeout: float | None = None,
+        *,
+        framework: Framework = "numpy",
+    ) -> AsyncIterator[View]:
+        """``view`` for ``async with``. When that is cancelled while it waits, nothing is leased."""
+        given_up = threading.Event()
+        viewing = self._view(at_least, timeout, framework, given_up)
+        try:
+            view = await asyncio.to_thread(viewing.__enter__)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+        with contextlib.ExitStack() as leaving:
+            leaving.push(viewing)
+            yield view
+
+    @contextlib.contextmanager
+    def _view(
+        self,
+        at_least: int | None,
+        timeout: float | None,
+        framework: Framework,
+        given_up: threading.Event,
+    ) -> Iterator[View]:
+        waiting = _Waiting(at_least or 1, timeout, given_up, self._closed)
         with waiting.turn(self._turns):
             number, landed = self._fetched(waiting, view=framework)
         arrays: dict[str, Any] = {}
