@@ -76,13 +76,14 @@ def test_a_tensor_beyond_what_a_link_maps_says_so() -> None:
 
 def test_a_tensor_whose_signal_alone_is_not_mapped_says_so() -> None:
     with pair("shm") as there:
-        _filled(there, but=1)
+        fillers = _filled(there, but=1)
         readable = there.opened(4, rights=Rights.READ)[1]
         assert readable.mapped
         readable.close()
         _, tensor = there.opened(4)
         assert not tensor.mapped
         assert "its signal is not" in tensor.path().reasons["mapped"]
+        fillers.clear()  # which conceals them
 
 
 def _filled(there: Pair, but: int = 0) -> list[_core.Region]:
