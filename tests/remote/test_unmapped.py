@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from queue import SimpleQueue
 
 import numpy as np
@@ -15,6 +16,8 @@ from tensorwire.remote.shared import shared as memory
 
 _MOST = 4096
 """That a link maps, in pieces."""
+_AT_ONCE = 50
+"""Fewer than may be on their way to a peer."""
 
 
 class _Lines(logging.Handler):
@@ -87,13 +90,24 @@ def test_a_tensor_whose_signal_alone_is_not_mapped_says_so() -> None:
 
 
 def _filled(there: Pair, but: int = 0) -> list[_core.Region]:
-    """As many pieces are mapped as a link maps; `but` so many."""
+    """As many pieces are mapped as a link maps, but so many."""
     (native,) = there.host._peers
     filler = memory(8)
-    mapped = there.device.stats()["link"]
-    assert isinstance(mapped, dict)
-    left = _MOST - mapped["remote_regions_mapped"] - but
-    return [native.expose(filler, _core.MAY_READ) for _ in range(left)]
+    regions: list[_core.Region] = []
+    before = _mapped(there)
+    while (left := _MOST - but - before - len(regions)) > 0:
+        regions += [native.expose(filler, _core.MAY_READ) for _ in range(min(left, _AT_ONCE))]
+        with suppress(remote.NotFoundError):  # once it answers, the device has mapped them
+            there.device.open("nothing has this name")
+    assert _mapped(there) == _MOST - but
+    return regions
+
+
+def _mapped(there: Pair) -> int:
+    link = there.device.stats()["link"]
+    assert isinstance(link, dict)
+    found: int = link["remote_regions_mapped"]
+    return found
 
 
 def test_memory_that_was_not_made_for_it_says_so() -> None:
