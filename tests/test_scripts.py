@@ -139,3 +139,37 @@ def test_too_little_of_the_core_that_ran_is_a_failure(
     assert table.keys() == {"core/", "transport/verbs", "wire", "all"}
     assert table["all"][1:] == [f"{run}.0", "%", "of", "100", "50.0", "%", "of", "30"]
     assert table["transport/verbs"][1] == "100.0"
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_what_could_not_be_tried_is_told_with_its_reason(tmp_path: Path, failing: bool) -> None:
+    """Each case once, whichever part it was in, and before what the failed parts said."""
+    program(
+        tmp_path / "core_tests",
+        'case "$1" in --count) echo "[doctest] cases: 4"; exit;; esac',
+        'echo "[doctest] test cases: 1"',
+        'printf "NOT TRIED: no device\\tcopies\\n"',
+        'printf "NOT TRIED: no device\\treads <verbs>\\n"',
+        'printf "NOT TRIED: one CPU\\tpolls\\n"',
+        f"exit {int(failing)}",
+    )
+    done = subprocess.run(
+        [ROOT / "scripts" / "in-parts", tmp_path / "core_tests"], capture_output=True, text=True
+    )
+    assert done.returncode == failing, done.stderr
+    told = done.stdout.splitlines()
+    at = told.index("==== NOT TRIED, or in part: 3 cases")
+    assert told[at + 1 : at + 3] == ["2: no device: copies; reads <verbs>", "1: one CPU: polls"]
+    if failing:
+        assert "failed" in told[at + 3]
+    else:
+        assert told[at + 3 :] == []
+
+
+def test_nothing_is_told_where_all_was_tried(tmp_path: Path) -> None:
+    program(tmp_path / "core_tests", 'echo "[doctest] cases: 4"')
+    done = subprocess.run(
+        [ROOT / "scripts" / "in-parts", tmp_path / "core_tests"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "NOT TRIED" not in done.stdout

@@ -12,6 +12,7 @@
 #include "access/port.h"
 #include "test/access/told_ends.h"
 #include "test/call/world.h"
+#include "test/not_tried.h"
 
 namespace tw::test {
 
@@ -43,7 +44,7 @@ template <class Way>
 bool possible() {
   if (std::string_view(Way::kName) != "verbs") return true;
   const Status why_not = runtime().kind(Way::kName)->why_not();
-  if (!why_not.ok()) MESSAGE("skipped: " << why_not.details());
+  if (!why_not.ok()) not_tried(why_not.details());
   return why_not.ok();
 }
 
@@ -144,8 +145,8 @@ inline AccessPort::Remote arrived(AccessPort& side, uint64_t region) {
 // breaks the link where a runtime refuses.
 inline bool by_runtime(const CallPort& port) {
   if (!port.link().profile().one_sided) return true;
-  MESSAGE("skipped: on " << std::string(port.link().transport())
-                         << " a device does the operations");
+  MESSAGE("does not apply: on " << std::string(port.link().transport())
+                                << " a device does the operations");
   return false;
 }
 

@@ -13,6 +13,7 @@
 
 #include "memory/memfd.h"
 #include "memory/slab.h"
+#include "test/not_tried.h"
 
 namespace tw {
 namespace {
@@ -46,7 +47,7 @@ bool kernel_has_huge_pages() {
 }
 
 TEST_CASE("huge pages: they are wished for in the range, and nowhere else") {
-  if (!kernel_has_huge_pages()) return;
+  if (!kernel_has_huge_pages()) return test::not_tried("this kernel has no transparent huge pages");
   const MemoryMap map = anonymous(3 * kHugePage);
   std::byte* const begin = map.data() + page_size() + 48;
   wish_huge_pages(begin, kHugePage - 1);
@@ -92,7 +93,7 @@ TEST_CASE("huge pages: a mapping is cut into mappings of their own") {
 }
 
 TEST_CASE("huge pages: slabs wish for them") {
-  if (!kernel_has_huge_pages()) return;
+  if (!kernel_has_huge_pages()) return test::not_tried("this kernel has no transparent huge pages");
   const auto slab = Slab::make(0, 1, 2 * kHugePage);
   REQUIRE(slab.ok());
   CHECK(wished((*slab)->base()));
@@ -117,7 +118,8 @@ TEST_CASE("huge pages: whether memory lies in them is known where the kernel tel
   REQUIRE(::madvise(small.data(), small.size(), MADV_NOHUGEPAGE) == 0);
   std::memset(small.data(), 1, small.size());
   errno = EDOM;
-  if (in_huge_pages(small.data() + 8, small.size() - 8)) return;
+  if (in_huge_pages(small.data() + 8, small.size() - 8))
+    return test::not_tried("this kernel does not tell which pages are huge");
   auto large = map_huge_pages(4 * kHugePage);
   REQUIRE(large.ok());
   CHECK_FALSE(in_huge_pages(large->data(), large->size()));  // nothing is there yet

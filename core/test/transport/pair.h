@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "test/engine/patience.h"
+#include "test/not_tried.h"
 #include "test/transport/read.h"
 #include "test/transport/sealed.h"
 #include "transport/loop/loop.h"
@@ -200,11 +201,8 @@ struct Read {
   tw::test::Shm, tw::test::Tcp, tw::test::Loop, tw::test::Sealed, TENSORWIRE_READERS
 
 // The first line of every case of the suite.
-#define TENSORWIRE_NEEDS(Maker)               \
-  if (const char* why = Maker::missing()) {   \
-    MESSAGE("skipped: " << std::string(why)); \
-    return;                                   \
-  }
+#define TENSORWIRE_NEEDS(Maker) \
+  if (const char* why = Maker::missing()) return tw::test::not_tried(why)
 
 // The byte at position `at` of every test stream: neighbours differ, and so do distant copies.
 inline std::byte pattern(uint64_t at) { return static_cast<std::byte>((at * 131) ^ (at >> 9)); }

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "memory/arena.h"
+#include "test/not_tried.h"
 #include "test/transport/verbs/fake_device.h"
 #include "transport/verbs/context.h"
 
@@ -29,14 +30,14 @@ struct Opened {
 std::optional<Opened> open() {
   auto library = Library::get();
   if (!library) {
-    MESSAGE("SKIP: " << library.status().details());
+    test::not_tried(library.status().details());
     return std::nullopt;
   }
   auto poller = Poller::create();
   REQUIRE(poller.ok());
   auto context = Context::open(**library, {}, **poller);
   if (!context) {
-    MESSAGE("SKIP: " << context.status().details());
+    test::not_tried(context.status().details());
     return std::nullopt;
   }
   auto rails = (*context)->rails();
@@ -203,10 +204,8 @@ TEST_SUITE("verbs device") {
   TEST_CASE("device: a window opens a part with some rights, to one queue pair, while it lives") {
     auto opened = open();
     if (!opened) return;
-    if (!opened->domain->device().windows) {
-      MESSAGE("SKIP: this device has no memory windows of type 2");
-      return;
-    }
+    if (!opened->domain->device().windows)
+      return test::not_tried("this device has no memory windows of type 2");
     auto slab = Slab::make(0, 1, 16 * page_size());
     REQUIRE(slab.ok());
     auto memory = opened->domain->slab(**slab);

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "test/not_tried.h"
 #include "test/transport/verbs/world.h"
 
 namespace tw::test {
@@ -312,10 +313,8 @@ TEST_CASE("verbs regions: whoever was refused for want of credit hears when it c
 TEST_CASE("verbs regions: another peer has no use for the key") {
   TENSORWIRE_NEEDS_VERBS;
   Exposed region(kMayRead | kMayWrite, true);
-  if (counters(region.pair.a).windows == 0) {
-    MESSAGE("this device has no memory windows");
-    return;
-  }
+  if (counters(region.pair.a).windows == 0)
+    return not_tried("this device has no memory windows of type 2");
   TransportPair stranger = Verbs::make();
   std::array<std::byte, 8> mine{};
   Operation guess = region.operation(Kind::kRead, mine.data(), mine.size(), 0);
