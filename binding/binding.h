@@ -129,8 +129,8 @@ class KeptObjects {
   tw_events* events_;
   std::atomic<Kept*> spent_{nullptr};
   std::atomic<bool> hooked_{false};
-  std::mutex mutex_;
-  PyObject* hook_ = nullptr;  // guarded by mutex_
+  std::mutex mutex_;  // guards hook_
+  PyObject* hook_ = nullptr;
 };
 
 // ---- conversions: convert.cpp ----

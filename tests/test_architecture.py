@@ -520,6 +520,38 @@ def test_what_locks_guard_is_annotated() -> None:
     assert bare == GUARDS_NOTHING
 
 
+STD_MUTEX = re.compile(r"std::(?:\w*_)?mutex\s+(\w+);(.*)")
+
+
+def loose_locks(text: str) -> list[str]:
+    """Of a file outside of the core: locks that do not say what they guard, or are taken by hand
+    (by no guard, which lets go of them whatever is thrown)."""
+    found = []
+    for name, rest in STD_MUTEX.findall(text):
+        if "//" not in rest:
+            found.append(f"{name} does not say what it guards")
+        if re.search(rf"\b{name}(?:\.|->)(?:try_)?(?:un)?lock(?:_shared)?\(", text):
+            found.append(f"{name} is taken by hand")
+    return found
+
+
+def test_locks_outside_of_the_core_say_what_they_guard_and_are_held_by_guards() -> None:
+    """The core's locks, which clang checks, are no part of `tensorwire.h`."""
+    files = [*native_files(ROOT / "binding"), *native_files(ROOT / "src" / "tensorwire")]
+    texts = {str(file.relative_to(ROOT)): file.read_text() for file in files}
+    assert sum(len(STD_MUTEX.findall(text)) for text in texts.values()) > 25, "they have moved"
+    found = {file: loose for file, text in texts.items() if (loose := loose_locks(text))}
+    assert found == {}
+
+
+def test_a_loose_lock_is_found() -> None:
+    assert loose_locks("std::mutex mutex_;  // guards what follows\n") == []
+    assert loose_locks("std::mutex mutex_;\n") == ["mutex_ does not say what it guards"]
+    assert loose_locks(
+        "mutable std::shared_mutex a;  // guards b\nvoid f() { a.lock_shared(); }"
+    ) == ["a is taken by hand"]
+
+
 PLUGIN = ROOT / "src" / "tensorwire" / "tensorflow" / "plugin"
 DECODING = re.compile(
     r"\b(?:Parse(?:Partial)?From\w+|(?<!Status )read_head|(?<!string )(?<!bool )decode_\w+)"

@@ -47,7 +47,7 @@ class Sender {
   const tw_table& core_;
   tw_group* const group_;
   const int64_t timeout_ns_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards messages_ and closed_
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Message>> messages_;  // the first of them is under way
   bool closed_ = false;

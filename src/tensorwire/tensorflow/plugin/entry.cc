@@ -25,7 +25,7 @@ const tw_table* g_core = nullptr;
 namespace {
 
 absl::Status start(const tw_table* table) {
-  static std::mutex mutex;
+  static std::mutex mutex;  // guards the making of g_core, which is then read without it
   std::lock_guard<std::mutex> lock(mutex);
   if (g_core) return absl::OkStatus();
   if (table->version != TW_TABLE_VERSION || table->size < sizeof(tw_table))

@@ -21,7 +21,7 @@ std::atomic<size_t> g_loans{0};
 
 struct ReferenceBlocks {
   std::atomic<size_t> size{0};
-  std::mutex mutex;
+  std::mutex mutex;  // guards what follows, and the writing of size
   std::unordered_set<const void*> blocks;
 };
 

@@ -32,7 +32,7 @@ class Outcome {
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   bool told_ = false;
   absl::Status status_;
@@ -138,7 +138,7 @@ bool answer_meeting(MeetingPlace* place, const SharedWorkerCache& workers, tf::C
   }
   // A call that is cancelled before it has its number is dropped once it has one.
   struct Call {
-    std::mutex mutex;
+    std::mutex mutex;  // guards what follows
     uint64_t id = 0;
     bool cancelled = false;
   };

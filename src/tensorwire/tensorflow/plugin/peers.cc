@@ -51,7 +51,7 @@ class Links {
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
   std::map<std::string, std::weak_ptr<PeerLink>> links_;
 };
 
@@ -365,7 +365,7 @@ class Peers {
     for (const auto& then : waiting) then(way);
   }
 
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows
   std::map<std::weak_ptr<tf::WorkerCacheInterface>, Entries, std::owner_less<>> caches_;
 };
 

@@ -34,7 +34,7 @@ struct Plans {
     static Plans* const plans = new Plans;
     return *plans;
   }
-  std::mutex mutex;
+  std::mutex mutex;  // guards what follows
   std::vector<std::weak_ptr<PlannedReceives>> all;
 };
 

@@ -64,7 +64,7 @@ class Sites {
 
  private:
   std::array<std::atomic<Site>, kSiteSlots> slots_{};
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows, and the writing of slots
   size_t size_ = 0;
 };
 
@@ -143,7 +143,7 @@ class Kept {
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards what follows; size_ is read without it, too
   std::deque<tf::Tensor> tensors_;
   std::atomic<size_t> size_{0};
 };

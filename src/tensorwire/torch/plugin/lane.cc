@@ -15,7 +15,7 @@ namespace tensorwire {
 // The thread shares it, because the lane may end on the thread itself.
 struct Lane::State {
   const pid_t home = getpid();
-  std::mutex mutex;
+  std::mutex mutex;  // guards what follows
   std::condition_variable changed;
   std::deque<Job> jobs;
   bool running = false;  // an operation, by whomever

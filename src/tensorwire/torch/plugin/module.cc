@@ -19,7 +19,7 @@ const tw_table* g_core = nullptr;
 
 namespace {
 
-std::mutex g_mutex;
+std::mutex g_mutex;  // guards what follows
 std::vector<c10::weak_intrusive_ptr<Backend>> g_backends;
 
 void start(uintptr_t address) {

@@ -49,7 +49,7 @@ class Work final : public c10d::Work {
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<const int> source_;  // written by the body; null: there is none
   Body body_;
-  std::mutex future_mutex_;
+  std::mutex future_mutex_;  // guards what follows
   bool ended_ = false;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
