@@ -147,7 +147,10 @@ void bind_route(nb::module_& m) {
           "linked", [](Route& r, const char* transport) { tw_route_linked(r.handle, transport); },
           nb::arg("transport"))
       .def(
-          "failed", [](Route& r, int failure) { tw_route_failed(r.handle, failure); },
+          "failed",
+          [](Route& r, int failure) {
+            if (!tw_route_failed(r.handle, failure)) throw nb::value_error("no such failure");
+          },
           nb::arg("failure"))
       .def(
           "lost", [](Route& r, const char* why) { tw_route_lost(r.handle, why); }, nb::arg("why"))

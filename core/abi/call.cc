@@ -5,6 +5,12 @@
 using namespace tw;
 using namespace tw::abi;
 
+static_assert(TW_ON_END == static_cast<int>(Call::Happening::kEnded) &&
+              TW_ON_CUT == static_cast<int>(Call::Happening::kCut) &&
+              TW_ON_MESSAGE == static_cast<int>(Call::Happening::kMessage) &&
+              TW_ON_ROOM == static_cast<int>(Call::Happening::kRoom) &&
+              TW_ON_INITIAL == static_cast<int>(Call::Happening::kInitial));
+
 int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) try {
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
@@ -38,7 +44,6 @@ int64_t tw_call_time_left(const tw_call* call) {
   return deadline == kForever ? -1 : std::max<Nanos>(0, deadline - now());
 }
 int tw_call_notify(tw_call* call, int on, tw_events* queue, uint64_t token) try {
-  static_assert(TW_ON_INITIAL == static_cast<int>(Call::Happening::kInitial));
   if (on < TW_ON_END || on > TW_ON_INITIAL) return 0;
   of(call)->notify(static_cast<Call::Happening>(on), Ref<EventQueue>::share(of(queue)), token);
   return 1;

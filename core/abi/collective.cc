@@ -11,6 +11,43 @@ using collective::CollectiveKind;
 using collective::Fabric;
 using collective::Group;
 
+static_assert(TW_FLOAT64 == static_cast<int>(DataType::kFloat64) &&
+              TW_FLOAT32 == static_cast<int>(DataType::kFloat32) &&
+              TW_FLOAT16 == static_cast<int>(DataType::kFloat16) &&
+              TW_BFLOAT16 == static_cast<int>(DataType::kBfloat16) &&
+              TW_FLOAT8_E4M3 == static_cast<int>(DataType::kFloat8E4m3) &&
+              TW_FLOAT8_E5M2 == static_cast<int>(DataType::kFloat8E5m2) &&
+              TW_INT8 == static_cast<int>(DataType::kInt8) &&
+              TW_INT16 == static_cast<int>(DataType::kInt16) &&
+              TW_INT32 == static_cast<int>(DataType::kInt32) &&
+              TW_INT64 == static_cast<int>(DataType::kInt64) &&
+              TW_UINT8 == static_cast<int>(DataType::kUint8) &&
+              TW_UINT16 == static_cast<int>(DataType::kUint16) &&
+              TW_UINT32 == static_cast<int>(DataType::kUint32) &&
+              TW_UINT64 == static_cast<int>(DataType::kUint64) &&
+              TW_BOOL == static_cast<int>(DataType::kBool));
+static_assert(TW_BOOL + 1 == kDataTypes);
+static_assert(TW_SUM == static_cast<int>(ReduceOp::kSum) &&
+              TW_AVERAGE == static_cast<int>(ReduceOp::kAverage) &&
+              TW_PRODUCT == static_cast<int>(ReduceOp::kProduct) &&
+              TW_MIN == static_cast<int>(ReduceOp::kMin) &&
+              TW_MAX == static_cast<int>(ReduceOp::kMax) &&
+              TW_BIT_AND == static_cast<int>(ReduceOp::kBitAnd) &&
+              TW_BIT_OR == static_cast<int>(ReduceOp::kBitOr) &&
+              TW_BIT_XOR == static_cast<int>(ReduceOp::kBitXor) &&
+              TW_ADASUM == static_cast<int>(ReduceOp::kAdasum));
+static_assert(TW_ADASUM + 1 == kReduceOps);
+static_assert(TW_BARRIER == static_cast<int>(CollectiveKind::kBarrier) &&
+              TW_ALL_REDUCE == static_cast<int>(CollectiveKind::kAllReduce) &&
+              TW_REDUCE == static_cast<int>(CollectiveKind::kReduce) &&
+              TW_BROADCAST == static_cast<int>(CollectiveKind::kBroadcast) &&
+              TW_ALL_GATHER == static_cast<int>(CollectiveKind::kAllGather) &&
+              TW_REDUCE_SCATTER == static_cast<int>(CollectiveKind::kReduceScatter) &&
+              TW_ALL_TO_ALL == static_cast<int>(CollectiveKind::kAllToAll) &&
+              TW_GATHER == static_cast<int>(CollectiveKind::kGather) &&
+              TW_SCATTER == static_cast<int>(CollectiveKind::kScatter));
+static_assert(TW_SCATTER + 1 == collective::kCollectiveKinds);
+
 namespace {
 
 Group* of(tw_group* group) { return reinterpret_cast<Group*>(group); }

@@ -108,12 +108,6 @@ int tw_peer_start(tw_peer* peer, const char* method, size_t method_size, tw_pair
   return no_memory(status);
 }
 
-int tw_peer_unary(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status) {
-  return tw_peer_unary_into(peer, method, method_size, metadata, payload, nullptr, 0, wait, reply,
-                            status);
-}
-
 int tw_peer_unary_into(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
                        tw_payload payload, const tw_place* places, size_t count,
                        const tw_wait* wait, tw_reply* reply, tw_status* status) try {

@@ -21,6 +21,20 @@ struct tw_route {
 
 namespace {
 
+using Use = route::Route::Use;
+using Failure = route::Route::Failure;
+
+static_assert(TW_USE_LINK == static_cast<int>(Use::kLink) &&
+              TW_USE_ATTEMPT == static_cast<int>(Use::kAttempt) &&
+              TW_USE_FALLBACK == static_cast<int>(Use::kFallback) &&
+              TW_USE_NOTHING == static_cast<int>(Use::kNothing));
+static_assert(TW_ATTEMPT_WITHDRAWN == static_cast<int>(Failure::kWithdrawn) &&
+              TW_ATTEMPT_REFUSED == static_cast<int>(Failure::kRefused) &&
+              TW_ATTEMPT_UNANSWERED == static_cast<int>(Failure::kUnanswered) &&
+              TW_ATTEMPT_DECLINED == static_cast<int>(Failure::kDeclined) &&
+              TW_ATTEMPT_FINAL == static_cast<int>(Failure::kFinal) &&
+              TW_ATTEMPT_UNREACHED == static_cast<int>(Failure::kUnreached));
+
 // What a callback has said.
 Status status_of(int result, const tw_status& why) {
   return result == TW_OK ? Status{} : Status{code_of(result), why.details};
@@ -113,9 +127,11 @@ void tw_route_linked(tw_route* route, const char* transport) {
   route->route.linked(transport, now());
 }
 
-void tw_route_failed(tw_route* route, int32_t failure) {
+int tw_route_failed(tw_route* route, int32_t failure) {
+  if (failure < TW_ATTEMPT_WITHDRAWN || failure > TW_ATTEMPT_UNREACHED) return 0;
   const MutexLock lock(route->mutex);
-  route->route.failed(static_cast<route::Route::Failure>(failure), now());
+  route->route.failed(static_cast<Failure>(failure), now());
+  return 1;
 }
 
 void tw_route_lost(tw_route* route, const char* why) {

@@ -82,19 +82,15 @@ typedef struct tw_reply {
   tw_metadata* initial;   // null: empty
   tw_metadata* trailing;  // null: empty
 } tw_reply;
-// A whole unary call. The result is the call's status; timeout_ns is its deadline. Fill *reply with
-// nulls before.
-int tw_peer_unary(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
-                  tw_payload payload, const tw_wait* wait, tw_reply* reply, tw_status* status);
-
 typedef struct tw_place {
   void* data;  // null: anywhere
   size_t size;
 } tw_place;
-// As tw_peer_unary. Segment i of the reply is received straight into places[i] if it has exactly
-// that size and comes over the link in chunks, as large ones do over TCP: then the message's
-// segment lies there. Other segments lie anywhere. Whatever the result, places may have been
-// written, and once this returns nobody writes there any more.
+// A whole unary call. The result is the call's status; timeout_ns is its deadline. Fill *reply with
+// nulls before. Segment i of the reply is received straight into places[i] if it has exactly that
+// size and comes over the link in chunks, as large ones do over TCP: then the message's segment
+// lies there. Other segments lie anywhere, as all do where `count` is 0. Whatever the result,
+// places may have been written, and once this returns nobody writes there any more.
 int tw_peer_unary_into(tw_peer* peer, const char* method, size_t method_size, tw_pairs metadata,
                        tw_payload payload, const tw_place* places, size_t count,
                        const tw_wait* wait, tw_reply* reply, tw_status* status);

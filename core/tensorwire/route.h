@@ -133,7 +133,8 @@ enum {
   TW_ATTEMPT_FINAL = 4,       // no other attempt is worth making
   TW_ATTEMPT_UNREACHED = 5,   // no link could be made
 };
-void tw_route_failed(tw_route* route, int32_t failure);
+// 0: there is no such TW_ATTEMPT_*, and the attempt goes on.
+int tw_route_failed(tw_route* route, int32_t failure);
 // The link has ended.
 void tw_route_lost(tw_route* route, const char* why);
 // Attempts that have failed in a row.

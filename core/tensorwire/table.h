@@ -20,7 +20,7 @@ extern "C" {
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 16 };
+enum { TW_TABLE_VERSION = 17 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -95,7 +95,6 @@ enum { TW_TABLE_VERSION = 16 };
   ENTRY(post, tw_post)                               \
   ENTRY(message_posted, tw_message_posted)           \
   ENTRY(peer_trace, tw_peer_trace)                   \
-  ENTRY(peer_unary, tw_peer_unary)                   \
   ENTRY(call_receive, tw_call_receive)               \
   ENTRY(call_sendable, tw_call_sendable)             \
   ENTRY(call_ended, tw_call_ended)                   \

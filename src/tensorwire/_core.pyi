@@ -263,7 +263,7 @@ class Route:
         for each better transport its name, why it is not the one, and whether it was tried."""
     def linked(self, transport: str) -> None: ...
     def failed(self, failure: int) -> None:
-        """failure: ``ATTEMPT_...``."""
+        """failure: ``ATTEMPT_...``. Raises ValueError for any other number."""
     def lost(self, why: str) -> None:
         """The link has ended."""
     def pause(self, failures: int) -> float:

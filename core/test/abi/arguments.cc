@@ -14,7 +14,8 @@ TEST_CASE_TEMPLATE("abi: empty messages, and none", Way, TENSORWIRE_ABI_WAYS) {
   // No message at all, whatever the count says.
   tw_payload none{};
   none.count = 5;
-  CHECK(tw_peer_unary(link.get(), "/t/Echo", 7, {}, none, nullptr, &reply, nullptr) == TW_OK);
+  CHECK(tw_peer_unary_into(link.get(), "/t/Echo", 7, {}, none, nullptr, 0, nullptr, &reply,
+                           nullptr) == TW_OK);
   CHECK(reply.message == nullptr);
   // A message of no segments, and one of segments without bytes.
   Reply empty = unary(link.get(), "/t/Echo", Payload({}));

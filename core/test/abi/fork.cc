@@ -62,8 +62,9 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
       char path[128];
       uint8_t hello[TW_HELLO_SIZE]{}, session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
       const Payload payload({text});
-      child_finds.refused(
-          tw_peer_unary(link.get(), "/t/Any", 6, {}, payload, nullptr, &reply, &status), status);
+      child_finds.refused(tw_peer_unary_into(link.get(), "/t/Any", 6, {}, payload, nullptr, 0,
+                                             nullptr, &reply, &status),
+                          status);
       child_finds.refused(
           tw_peer_start(link.get(), "/t/Any", 6, {}, payload, 0, nullptr, &fresh, &status), status);
       child_finds.expect(!tw_peer_alive(link.get()));

@@ -70,7 +70,8 @@ TEST_CASE_TEMPLATE("abi: a signal ends a unary call, and its link goes on", Way,
     const std::string text = text_of(size);
     tw_reply reply{};
     CHECK(interrupted([&](const tw_wait* wait) {
-      return tw_peer_unary(link.get(), "/t/Hang", 7, {}, Payload({text}), wait, &reply, nullptr);
+      return tw_peer_unary_into(link.get(), "/t/Hang", 7, {}, Payload({text}), nullptr, 0, wait,
+                                &reply, nullptr);
     }));
     CHECK(reply.message == nullptr);
     CHECK(reply.trailing == nullptr);

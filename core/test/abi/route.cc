@@ -102,6 +102,19 @@ TEST_CASE("abi route: an attempt that fails is followed by a pause, and none whe
   CHECK(never.retry_ns == INT64_MAX);
 }
 
+TEST_CASE("abi route: what is no end of an attempt is refused, and the attempt goes on") {
+  const Way route = route_with({});
+  REQUIRE(tw_route_consult(route.get()).begin);
+  for (const int32_t wrong : {-1, TW_ATTEMPT_UNREACHED + 1, INT32_MIN, INT32_MAX}) {
+    CAPTURE(wrong);
+    CHECK(tw_route_failed(route.get(), wrong) == 0);
+  }
+  CHECK(tw_route_failures(route.get()) == 0);
+  CHECK(tw_route_consult(route.get()).use == TW_USE_ATTEMPT);
+  CHECK(tw_route_failed(route.get(), TW_ATTEMPT_UNREACHED) == 1);
+  CHECK(tw_route_failures(route.get()) == 1);
+}
+
 TEST_CASE("abi route: what is not permitted is not tried") {
   SUBCASE("another transport than the required one") {
     const Way route = route_with({"tcp", nullptr, 0, "transport='tcp'"});
@@ -117,7 +130,7 @@ TEST_CASE("abi route: what is not permitted is not tried") {
     REQUIRE(tw_route_consult(route.get()).begin);
     const Attempt attempt(route.get(), {{"tcp", TW_CODE_UNAVAILABLE}});
     CHECK(attempt.dialled == std::vector<std::string>{"tcp:127.0.0.1:7"});
-    tw_route_failed(route.get(), TW_ATTEMPT_UNREACHED);
+    CHECK(tw_route_failed(route.get(), TW_ATTEMPT_UNREACHED) == 1);
     const tw_advice advice = tw_route_consult(route.get());
     CHECK(advice.use == TW_USE_NOTHING);
     CHECK(advice.retry_ns > kHour / 2);

@@ -45,8 +45,8 @@ TEST_CASE_TEMPLATE("abi: each allocation of a caller may fail, and the next call
     fail_allocation(n);
     tw_reply reply{};
     tw_status status{};
-    const int code =
-        tw_peer_unary(link.get(), "/t/Echo", 7, {}, payload, &kPatience, &reply, &status);
+    const int code = tw_peer_unary_into(link.get(), "/t/Echo", 7, {}, payload, nullptr, 0,
+                                        &kPatience, &reply, &status);
     failed = allocation_failed();
     fail_allocation(0);
     suffer(false);

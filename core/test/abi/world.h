@@ -115,8 +115,8 @@ inline Reply unary(tw_peer* peer, std::string_view method, const tw_payload& pay
   tw_reply reply{};
   tw_status status{};
   Reply out;
-  out.code =
-      tw_peer_unary(peer, method.data(), method.size(), metadata, payload, wait, &reply, &status);
+  out.code = tw_peer_unary_into(peer, method.data(), method.size(), metadata, payload, nullptr, 0,
+                                wait, &reply, &status);
   if (out.code != TW_CODE_OK) out.details = status.details;
   out.message.reset(reply.message);
   out.initial.reset(reply.initial);

@@ -191,7 +191,8 @@ TEST_CASE("lending: the C ABI tells each owner once") {
     const tw_wait wait{patience() - now(), nullptr, nullptr};
     tw_reply reply{};
     tw_status status{};
-    CHECK(tw_peer_unary(handle, "/t/Echo", 7, {}, payload, &wait, &reply, &status) == TW_OK);
+    CHECK(tw_peer_unary_into(handle, "/t/Echo", 7, {}, payload, nullptr, 0, &wait, &reply,
+                             &status) == TW_OK);
     REQUIRE(reply.message != nullptr);
     CHECK(tw_message_count(reply.message) == 3);
     CHECK(link->stats().sent.mapped_segments == 1);
@@ -201,7 +202,8 @@ TEST_CASE("lending: the C ABI tells each owner once") {
     // The block outlives what its owner does with it, for as long as it is on lease.
     CHECK(tw_arena_free(data) == 1);
     tw_peer_close(handle);
-    CHECK(tw_peer_unary(handle, "/t/Echo", 7, {}, payload, &wait, &reply, &status) != TW_OK);
+    CHECK(tw_peer_unary_into(handle, "/t/Echo", 7, {}, payload, nullptr, 0, &wait, &reply,
+                             &status) != TW_OK);
     CHECK(told[0] == 2);
     CHECK(told[1] == 2);
   }
