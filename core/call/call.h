@@ -42,7 +42,7 @@ struct Keeper {
 
 // Thread-safe. Ends exactly once, whatever happens first: status, cancellation, deadline or the
 // loss of its link.
-class Call : public Watcher {
+class Call : public Timed {
  public:
   CallPort& port() const { return *port_; }
   Link& link() const { return link_; }
@@ -114,7 +114,6 @@ class Call : public Watcher {
   Status on_credit(uint64_t bytes);
   // What the peer may still send, by the messages that were handed up.
   int64_t peer_credit();
-  void on_event(uint32_t, uint32_t) override {}
 
   // Encodes the header and sends. The peer's credit was waited for where it matters.
   Result<Ref<Outgoing>> send(const wire::CallHeader& header, std::span<OutSegment> segments,

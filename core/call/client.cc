@@ -131,7 +131,7 @@ Status ClientCall::watch_deadline() {
   if (!poller) return poller.status();
   const MutexLock lock(timer_mutex_);
   if (ending()) return {};  // it has looked for the timer already, or will after this
-  timer_ = (*poller)->add_timer(deadline_, Ref<Watcher>::share(this));
+  timer_ = (*poller)->add_timer(deadline_, Ref<Timed>::share(this));
   timed_ = true;
   return {};
 }

@@ -85,12 +85,11 @@ void Poller::unwatch(Watch watch, int fd) {
   }
 }
 
-class Poller::Appointment final : public Watcher {
+class Poller::Appointment final : public Timed {
  public:
   explicit Appointment(std::function<void()> what) : what_(std::move(what)) {}
 
  private:
-  void on_event(uint32_t, uint32_t) override {}
   void on_timer() override { what_(); }
 
   const std::function<void()> what_;
@@ -100,16 +99,16 @@ Poller::Timer Poller::add_timer(Nanos deadline, std::function<void()> what) {
   return add_timer(deadline, make_ref<Appointment>(std::move(what)));
 }
 
-Poller::Timer Poller::add_timer(Nanos deadline, Ref<Watcher> watcher) {
+Poller::Timer Poller::add_timer(Nanos deadline, Ref<Timed> timed) {
   const MutexLock lock(mutex_);
   const Timer timer{deadline, next_id_++};
-  timers_.emplace(timer, std::move(watcher));
+  timers_.emplace(timer, std::move(timed));
   if (deadline < sleeping_until_) wake();
   return timer;
 }
 
 void Poller::cancel_timer(Timer timer) {
-  Ref<Watcher> last;
+  Ref<Timed> last;
   const MutexLock lock(mutex_);
   if (auto it = timers_.find(timer); it != timers_.end()) {
     last = std::move(it->second);
@@ -119,7 +118,7 @@ void Poller::cancel_timer(Timer timer) {
 
 void Poller::run_timers() {
   for (;;) {
-    Ref<Watcher> due;
+    Ref<Timed> due;
     {
       const MutexLock lock(mutex_);
       if (timers_.empty() || timers_.begin()->first.first > now()) return;

@@ -20,12 +20,17 @@
 
 namespace tw {
 
-// Told about events by the thread in poll(). It is kept alive while a call is under way.
-class Watcher : public RefCounted {
+// Has timers, which end in the thread in poll(). It is kept alive while a call is under way.
+class Timed : public RefCounted {
+ public:
+  virtual void on_timer() {}
+};
+
+// Is told about events, too.
+class Watcher : public Timed {
  public:
   // `tag` is what watch() was given; `events` are epoll's.
   virtual void on_event(uint32_t tag, uint32_t events) = 0;
-  virtual void on_timer() {}
 };
 
 class Poller {
@@ -47,7 +52,7 @@ class Poller {
   void unwatch(Watch watch, int fd);
 
   using Timer = std::pair<Nanos, uint64_t>;
-  Timer add_timer(Nanos deadline, Ref<Watcher> watcher);
+  Timer add_timer(Nanos deadline, Ref<Timed> timed);
   // The same for whoever watches nothing else.
   Timer add_timer(Nanos deadline, std::function<void()> what);
   void cancel_timer(Timer timer);
@@ -75,7 +80,7 @@ class Poller {
   Fd wake_;
   Mutex mutex_;  // guards what follows; never held while a watcher runs
   std::unordered_map<Watch, Entry> entries_ TW_GUARDED_BY(mutex_);
-  std::map<Timer, Ref<Watcher>> timers_ TW_GUARDED_BY(mutex_);
+  std::map<Timer, Ref<Timed>> timers_ TW_GUARDED_BY(mutex_);
   uint64_t next_id_ TW_GUARDED_BY(mutex_) = 1;
   Nanos sleeping_until_ TW_GUARDED_BY(mutex_) = 0;
 };
