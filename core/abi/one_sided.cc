@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: one-sided operations at either end of a link.
 #include "abi/abi.h"
+#include "access/nudges.h"
 #include "access/port.h"
-#include "access/told.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -218,7 +218,7 @@ int tw_shared_wait_any(const tw_shared_word* words, size_t count, const tw_wait*
   const auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   if (count == 0) return report(status, Code::kInvalidArgument, "there is no word to wait for");
-  std::vector<ToldWord> wanted;
+  std::vector<AwaitedWord> wanted;
   wanted.reserve(count);
   for (const tw_shared_word& word : std::span(words, count)) {
     wanted.push_back({of(word.memory), word.offset, word.at_least, word.nudges});

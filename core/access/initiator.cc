@@ -190,8 +190,8 @@ std::optional<Operation> Initiator::next() const {
 
 void Initiator::taken(const Operation& piece) {
   Ref<Access> access = waiting_.front();
-  pieces_.emplace(next_id_++,
-                  Piece{access, piece.local, piece.length, wire::writes(access->request().kind)});
+  pieces_.emplace(next_id_++, AccessPiece{access, piece.local, piece.length,
+                                          wire::writes(access->request().kind)});
   outstanding_bytes_ += piece.length;
   ++access->outstanding_;
   access->advance(piece.length);

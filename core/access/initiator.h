@@ -168,7 +168,7 @@ class Initiator {
   EndedAccesses take_ended() { return std::move(ended_); }
 
  private:
-  struct Piece {
+  struct AccessPiece {
     Ref<Access> access;
     std::byte* local;
     uint64_t length;
@@ -192,7 +192,7 @@ class Initiator {
   std::unordered_map<uint64_t, wire::Region> regions_;
   uint64_t last_region_ = 0;         // the id of the last one that came; they rise
   std::deque<Ref<Access>> waiting_;  // not wholly issued
-  std::unordered_map<uint64_t, Piece> pieces_;
+  std::unordered_map<uint64_t, AccessPiece> pieces_;
   uint64_t next_id_ = 1;
   uint64_t outstanding_bytes_ = 0;
   uint64_t operations_ = 0, bytes_ = 0;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "access/nudges.h"
 #include "access/port.h"
-#include "access/told.h"
 #include "base/text.h"
 
 namespace tw {
@@ -32,7 +32,7 @@ Waited AccessPort::wait_word(const Word& word, uint64_t at_least, Nanos deadline
   if (grant.shared && grant.door) {
     // The peer stores there itself, and the link needs no driver for it but the background.
     SharedWords* const words = &grant.shared->words();
-    return wait_told({&words, 1}, done, {link_.runtime().settings().spin, kGlance}, deadline);
+    return wait_nudged({&words, 1}, done, {link_.runtime().settings().spin, kGlance}, deadline);
   }
   const WordWaits::Entry entry(link_.runtime().word_waits(), *this);
   // A device stores there without telling anybody, and so does a peer of another link that has it

@@ -127,7 +127,7 @@ class GroupEntry {
 
   // All learn where each is; those that may share memory make links.
   Status introduce() {
-    const RankAddress own{runtime_.hello(), runtime_.instance(), roster_->door().places()};
+    const RankAddress own{runtime_.hello(), runtime_.instance(), roster_->entrance().places()};
     auto all = share(*members_, kAddressesTag, encode_address(own), wait_);
     if (!all) return all.status();
     std::vector<RankAddress> addresses;
@@ -263,7 +263,7 @@ class GroupEntry {
     if (answered == presence->nonce) return {};
     const Nanos left = wait_.deadline == kForever ? meet::Admissions::kMaxTtl
                                                   : std::max<Nanos>(wait_.deadline - now(), 1);
-    auto pass = roster_->door().admit(guest, presence->hello, left);
+    auto pass = roster_->entrance().admit(guest, presence->hello, left);
     if (!pass) return pass.status();
     Answer answer;
     answer.to = presence->nonce;
@@ -274,7 +274,7 @@ class GroupEntry {
     welcome.instance = runtime_.instance();
     welcome.session = pass->session;
     std::ranges::copy(pass->secret.bytes(), welcome.secret.begin());
-    const std::vector<std::string>& places = roster_->door().places();
+    const std::vector<std::string>& places = roster_->entrance().places();
     welcome.addresses.assign(places.begin(), places.end());
     if (Status status = wire::check_addresses(welcome.addresses); !status.ok()) return status;
     answered = presence->nonce;

@@ -78,11 +78,11 @@ std::string Roster::name(int rank) const {
 
 Status Roster::open(route::Policy policy, const std::string& host) {
   policy_ = std::move(policy);
-  door_ = std::make_unique<GroupDoor>(runtime_, *poller_,
-                                      [self = Ref<Roster>::share(this)](meet::Connected connected) {
-                                        self->arrived(std::move(connected));
-                                      });
-  return door_->open(policy_, host);
+  entrance_ = std::make_unique<Entrance>(
+      runtime_, *poller_, [self = Ref<Roster>::share(this)](meet::Connected connected) {
+        self->arrived(std::move(connected));
+      });
+  return entrance_->open(policy_, host);
 }
 
 Result<Ref<MemberPort>> Roster::make_port(int rank, meet::Connected connected, Link::Role role) {
@@ -105,7 +105,7 @@ void Roster::placed(int rank, CallPort& port) noexcept {
   bool settled = false;
   {
     const MutexLock lock(mutex_);
-    settled = stage_ == Stage::kSettled;
+    settled = membership_ == Membership::kSettled;
     (void)has_memory_for([&] {
       mutex_.held();
       for (const Ref<EventQueue>& queue : watching_) queue->push(0);
@@ -132,10 +132,10 @@ void Roster::arrived(meet::Connected connected) {
   bool taken = false;
   {
     const MutexLock lock(mutex_);
-    if (stage_ == Stage::kJoining) {
+    if (membership_ == Membership::kJoining) {
       place(rank, *port);
       taken = true;
-    } else if (stage_ == Stage::kLeft) {
+    } else if (membership_ == Membership::kLeft) {
       over = *port;
     } else if (owned_[at].get() != port->get() &&
                guests_[at].port.get() != port->get()) {  // it has not asked yet
@@ -150,11 +150,11 @@ void Roster::arrived(meet::Connected connected) {
 void Roster::asked(int rank, MemberPort& port, uint64_t question) {
   const auto at = static_cast<size_t>(rank);
   const auto self = Ref<MemberPort>::share(&port);
-  Guest before;
+  GuestLink before;
   bool taken = false;
   {
     const MutexLock lock(mutex_);
-    if (stage_ == Stage::kSettled) {
+    if (membership_ == Membership::kSettled) {
       before = std::exchange(guests_[at], {});
       if (!owned_[at] && rank < rank_ && offers(rank)) {
         guests_[at] = {self, question};
@@ -171,10 +171,10 @@ void Roster::asked(int rank, MemberPort& port, uint64_t question) {
 // By whoever drives the link. An offer that is taken is used, whether a wait is there or not.
 void Roster::answered(int rank, const MemberPort& port) noexcept {
   const auto at = static_cast<size_t>(rank);
-  Offered offered;
+  OfferedLink offered;
   {
     const MutexLock lock(mutex_);
-    if (stage_ != Stage::kSettled || owned_[at]) return;
+    if (membership_ != Membership::kSettled || owned_[at]) return;
     const auto& [its, question] = offered_[at];
     if (its.get() != &port || !question || !question->ended() ||
         question->outcome().code != Code::kOk)
@@ -189,12 +189,12 @@ void Roster::answered(int rank, const MemberPort& port) noexcept {
 // What a rank has offered meanwhile is used if nothing else has come about.
 void Roster::look_at_guest(int rank) noexcept {
   const auto at = static_cast<size_t>(rank);
-  Guest guest;
+  GuestLink guest;
   bool taken = false;
   {
     const MutexLock lock(mutex_);
-    if (stage_ != Stage::kSettled) return;
-    const Guest& there = guests_[at];
+    if (membership_ != Membership::kSettled) return;
+    const GuestLink& there = guests_[at];
     if (!there.port) return;
     const bool alive = there.port->link().alive();
     if (alive && (!there.question || offers(rank))) return;
@@ -207,7 +207,7 @@ void Roster::look_at_guest(int rank) noexcept {
 }
 
 Status Roster::connect(int rank, const RankAddress& address, const Pass& pass, const Wait& wait) {
-  auto connected = knock(runtime_, policy_, rank, address, pass, wait);
+  auto connected = enter(runtime_, policy_, rank, address, pass, wait);
   if (!connected) return connected.status();
   auto port = make_port(rank, std::move(*connected), Link::Role::kClient);
   if (!port) return port.status();
@@ -221,7 +221,7 @@ Status Roster::connect(int rank, const RankAddress& address, const Pass& pass, c
 
 void Roster::settle() {
   settle({}, {});
-  door_.reset();
+  entrance_.reset();
 }
 
 void Roster::settle(const wire::Nonce& key, std::vector<RankAddress> addresses) {
@@ -229,11 +229,11 @@ void Roster::settle(const wire::Nonce& key, std::vector<RankAddress> addresses) 
   addresses_ = std::move(addresses);
   for (int guest = 0; guest < static_cast<int>(addresses_.size()); ++guest)
     if (guest != rank_ && !port(guest))
-      door_->admit(guest, addresses_[static_cast<size_t>(guest)].hello,
-                   pass_of(key_, rank_, guest));
+      entrance_->admit(guest, addresses_[static_cast<size_t>(guest)].hello,
+                       pass_of(key_, rank_, guest));
   {
     const MutexLock lock(mutex_);
-    stage_ = Stage::kSettled;
+    membership_ = Membership::kSettled;
   }
   // Links that were made before stay from here on.
   for (int other = 0; other < size(); ++other) {
@@ -325,7 +325,7 @@ Status Roster::make_link(int rank, const Wait& wait) {
   for (int i = 1;; ++i) {
     auto offered = offer(rank, attempt);
     if (!offered) {
-      // Strangers may have pushed it out of a door.
+      // Strangers may have pushed it out of an entrance.
       if (offered.status().code() == Code::kUnavailable && i < kAttempts) continue;
       return offered.status();
     }
@@ -340,14 +340,14 @@ Status Roster::make_link(int rank, const Wait& wait) {
 
 // The one of an earlier wait stands: its other end may have taken it. Before it asks it looks
 // whether the other rank's own has been taken meanwhile.
-Result<Roster::Offered> Roster::offer(int rank, const Wait& wait) {
+Result<Roster::OfferedLink> Roster::offer(int rank, const Wait& wait) {
   const auto at = static_cast<size_t>(rank);
   {
     const MutexLock lock(mutex_);
     if (offered_[at].port) return offered_[at];
   }
   auto connected =
-      knock(runtime_, policy_, rank, addresses_[at], pass_of(key_, rank, rank_),
+      enter(runtime_, policy_, rank, addresses_[at], pass_of(key_, rank, rank_),
             Wait{std::max(wait.deadline, now() + kPatience), wait.interrupted, wait.context});
   if (!connected && connected.status().code() == Code::kUnavailable && now() >= wait.deadline)
     return Status{Code::kDeadlineExceeded, connected.status().details()};
@@ -358,7 +358,7 @@ Result<Roster::Offered> Roster::offer(int rank, const Wait& wait) {
   bool needed = false;
   {
     const MutexLock lock(mutex_);
-    needed = stage_ == Stage::kSettled && !owned_[at];
+    needed = membership_ == Membership::kSettled && !owned_[at];
     if (needed) offered_[at].port = *port;
   }
   if (needed) question = (*port)->ask();
@@ -377,7 +377,7 @@ Result<Roster::Offered> Roster::offer(int rank, const Wait& wait) {
 
 // Until the other rank has taken the link, or its own one has come. False: it is lost. A wait that
 // ends before leaves it for the next one.
-Result<bool> Roster::await_answer(int rank, const Offered& offered, const Wait& wait) {
+Result<bool> Roster::await_answer(int rank, const OfferedLink& offered, const Wait& wait) {
   const auto at = static_cast<size_t>(rank);
   while (!port(rank) && !offered.question->ended()) {
     if (wait.interrupted(wait.context) != 0) {
@@ -392,7 +392,7 @@ Result<bool> Roster::await_answer(int rank, const Offered& offered, const Wait& 
   bool taken = false, used = false;
   {
     const MutexLock lock(mutex_);
-    taken = !owned_[at] && stage_ == Stage::kSettled && offered.question->ended() &&
+    taken = !owned_[at] && membership_ == Membership::kSettled && offered.question->ended() &&
             offered.question->outcome().code == Code::kOk;
     if (taken) place(rank, offered.port);
     used = owned_[at].get() == offered.port.get();
@@ -419,7 +419,7 @@ Status Roster::standing() const {
 bool Roster::learn(int rank, Fate fate, std::string&& why) noexcept {
   const auto at = static_cast<size_t>(rank);
   const Fate known = fates_[at].load(std::memory_order_relaxed);
-  if (stage_ == Stage::kLeft || rank == rank_ || known >= fate || known == Fate::kLeft)
+  if (membership_ == Membership::kLeft || rank == rank_ || known >= fate || known == Fate::kLeft)
     return false;
   const bool first = trouble_.load(std::memory_order_relaxed) < 0;
   // That a group has failed is told on once: all of its ranks will.
@@ -442,7 +442,7 @@ void Roster::ended(int rank, const CallPort& port) noexcept {
     why = "a rank is gone";
   {
     const MutexLock lock(mutex_);
-    if (stage_ != Stage::kSettled) return;
+    if (membership_ != Membership::kSettled) return;
     const auto at = static_cast<size_t>(rank);
     // Of a link that is not used, only what is offered in its place is looked at.
     const bool news = this->port(rank) == &port
@@ -461,7 +461,8 @@ void Roster::heard(int from, const CallPort& port, const Word& word) {
   {
     const MutexLock lock(mutex_);
     // Links that ranks give up on their way into the group are replaced.
-    if (stage_ == Stage::kJoining && this->port(from) && this->port(from) != &port) return;
+    if (membership_ == Membership::kJoining && this->port(from) && this->port(from) != &port)
+      return;
     if (word.fate == Fate::kThere)
       asks_ = true;
     else if (!learn(word.rank, word.fate, std::move(why)))
@@ -494,7 +495,7 @@ void Roster::say_all_due() {
   const MutexLock turn(telling_);
   {
     const MutexLock lock(mutex_);
-    if (stage_ == Stage::kLeft) return;
+    if (membership_ == Membership::kLeft) return;
     const auto has_left = [&](size_t at) {
       mutex_.held();
       return asks_ && !told_left_[at] && fates_[at].load(std::memory_order_relaxed) == Fate::kLeft;
@@ -538,7 +539,7 @@ void Roster::fail(const Status& why) {
   if (!home_.here()) return;
   {
     const MutexLock lock(mutex_);
-    if (failed_.exchange(true) || stage_ == Stage::kLeft) return;
+    if (failed_.exchange(true) || membership_ == Membership::kLeft) return;
     const auto self = static_cast<size_t>(rank_);
     whys_[self] = why.details();
     fates_[self].store(Fate::kFailed, std::memory_order_release);
@@ -560,13 +561,13 @@ void Roster::leave() {
   std::vector<Ref<MemberPort>> all;
   {
     const MutexLock lock(mutex_);
-    stage_ = Stage::kLeft;
+    membership_ = Membership::kLeft;
     all = owned_;
     all.insert(all.end(), former_.begin(), former_.end());
-    for (const Guest& guest : guests_) all.push_back(guest.port);
-    for (const Offered& offered : offered_) all.push_back(offered.port);
+    for (const GuestLink& guest : guests_) all.push_back(guest.port);
+    for (const OfferedLink& offered : offered_) all.push_back(offered.port);
   }
-  door_.reset();
+  entrance_.reset();
   std::erase_if(all, [](const Ref<MemberPort>& port) { return !port; });
   const Nanos deadline = now() + kFarewell;
   for (const Ref<MemberPort>& port : all)
@@ -578,8 +579,8 @@ void Roster::leave() {
     port->link().surely([&] { see_off(port->link(), deadline); });
   // They refer to the roster.
   std::vector<Ref<MemberPort>> owned, former;
-  std::vector<Guest> guests;
-  std::vector<Offered> offered;
+  std::vector<GuestLink> guests;
+  std::vector<OfferedLink> offered;
   const MutexLock lock(mutex_);
   owned.swap(owned_);
   former.swap(former_);

@@ -20,7 +20,7 @@
 #include "base/fork.h"
 #include "base/mutex.h"
 #include "call/client.h"
-#include "collective/door.h"
+#include "collective/entrance.h"
 #include "collective/host_watch.h"
 #include "collective/member_port.h"
 #include "collective/wire.h"
@@ -45,9 +45,9 @@ class Roster final : public PortOwner {
 
   // ---- while ranks join ----
 
-  // As GroupDoor::open().
+  // As Entrance::open().
   Status open(route::Policy policy, const std::string& host);
-  GroupDoor& door() { return *door_; }
+  Entrance& entrance() { return *entrance_; }
   // Connects to another rank, with the pass that it has given.
   Status connect(int rank, const RankAddress& address, const Pass& pass, const Wait& wait);
   // Grows with each link, and with all that becomes known of a rank.
@@ -97,16 +97,16 @@ class Roster final : public PortOwner {
 
  private:
   // A link of this rank's that the other one has yet to take.
-  struct Offered {
+  struct OfferedLink {
     Ref<MemberPort> port;
     Ref<ClientCall> question;  // null: it is about to be asked
   };
   // One of another rank's that is not taken.
-  struct Guest {
+  struct GuestLink {
     Ref<MemberPort> port;
     std::optional<uint64_t> question;  // its stream, which has yet to be answered
   };
-  enum class Stage : uint8_t { kJoining, kSettled, kLeft };
+  enum class Membership : uint8_t { kJoining, kSettled, kLeft };
 
   Result<Ref<MemberPort>> make_port(int rank, meet::Connected connected, Link::Role role);
   void arrived(meet::Connected connected);
@@ -116,8 +116,8 @@ class Roster final : public PortOwner {
   void look_at_guest(int rank) noexcept;
   void end_attempt(int rank) noexcept;
   Status make_link(int rank, const Wait& wait);
-  Result<Offered> offer(int rank, const Wait& wait);
-  Result<bool> await_answer(int rank, const Offered& offered, const Wait& wait);
+  Result<OfferedLink> offer(int rank, const Wait& wait);
+  Result<bool> await_answer(int rank, const OfferedLink& offered, const Wait& wait);
   // Why no link is made any more; ok: it may be.
   Status hindrance(int rank) const;
 
@@ -132,7 +132,7 @@ class Roster final : public PortOwner {
   Poller* const poller_;
   const int rank_;
   const Birthplace home_;
-  std::unique_ptr<GroupDoor> door_;
+  std::unique_ptr<Entrance> entrance_;
   route::Policy policy_;
   wire::Nonce key_{};                   // written by settle()
   std::vector<RankAddress> addresses_;  // likewise
@@ -146,11 +146,11 @@ class Roster final : public PortOwner {
 
   Mutex telling_;        // held until what is due has been said; taken before all others
   mutable Mutex mutex_;  // guards what follows; only those of queues are taken inside
-  Stage stage_ TW_GUARDED_BY(mutex_) = Stage::kJoining;
+  Membership membership_ TW_GUARDED_BY(mutex_) = Membership::kJoining;
   std::vector<Ref<MemberPort>> owned_ TW_GUARDED_BY(mutex_);  // by rank, as the next ones
   std::vector<bool> connecting_ TW_GUARDED_BY(mutex_);        // a thread makes a link
-  std::vector<Offered> offered_ TW_GUARDED_BY(mutex_);
-  std::vector<Guest> guests_ TW_GUARDED_BY(mutex_);
+  std::vector<OfferedLink> offered_ TW_GUARDED_BY(mutex_);
+  std::vector<GuestLink> guests_ TW_GUARDED_BY(mutex_);
   std::vector<Ref<MemberPort>> former_ TW_GUARDED_BY(mutex_);  // replaced, but perhaps in use
   std::vector<Ref<EventQueue>> watching_ TW_GUARDED_BY(mutex_);
   std::vector<std::string> whys_ TW_GUARDED_BY(mutex_);

@@ -24,7 +24,7 @@ bool Lifecycle::close(Status why) {
 
 void Lifecycle::fail(Status why) {
   const MutexLock lock(mutex_);
-  if (here_.exchange(Here::kClosing) == Here::kOpen && peer_.load() != Peer::kLeaves)
+  if (here_.exchange(Here::kClosing) == Here::kOpen && there_.load() != There::kLeaves)
     why_ = std::move(why);
 }
 
@@ -34,8 +34,8 @@ void Lifecycle::leave(Code code, std::string_view reason) {
     why_ = {Code::kUnavailable, code == Code::kOk || reason.empty()
                                     ? std::string("the peer is going away")
                                     : "the peer is going away: " + std::string(reason)};
-  if (peer_.load() == Peer::kStays)
-    peer_.store(code == Code::kOk ? Peer::kClosed : Peer::kLeaves, std::memory_order_release);
+  if (there_.load() == There::kStays)
+    there_.store(code == Code::kOk ? There::kClosed : There::kLeaves, std::memory_order_release);
 }
 
 void Link::go_away(Code code, std::string_view reason) {

@@ -32,8 +32,8 @@ class Lifecycle {
   bool open() const { return here_.load() == Here::kOpen; }
   bool closing() const { return here_.load() == Here::kClosing; }
   bool lost() const { return here_.load() == Here::kLost; }
-  bool alive() const { return open() && peer_.load(std::memory_order_relaxed) == Peer::kStays; }
-  bool peer_closed() const { return peer_.load(std::memory_order_acquire) == Peer::kClosed; }
+  bool alive() const { return open() && there_.load(std::memory_order_relaxed) == There::kStays; }
+  bool peer_closed() const { return there_.load(std::memory_order_acquire) == There::kClosed; }
   // Why it is not alive; ok while it is.
   Status why() const;
 
@@ -50,10 +50,10 @@ class Lifecycle {
 
  private:
   enum class Here : uint8_t { kOpen, kClosing, kLost };
-  enum class Peer : uint8_t { kStays, kLeaves, kClosed };
+  enum class There : uint8_t { kStays, kLeaves, kClosed };
 
   std::atomic<Here> here_{Here::kOpen};
-  std::atomic<Peer> peer_{Peer::kStays};
+  std::atomic<There> there_{There::kStays};
   std::atomic<Doom> doom_{Doom::kNone};
   mutable Mutex mutex_;  // held while a state changes, but for end()
   Status why_ TW_GUARDED_BY(mutex_);

@@ -411,12 +411,12 @@ bool Link::noticed(uint32_t tag, uint32_t events) {
     const std::string pid = peer_.pid == 0 ? "" : " (pid " + std::to_string(peer_.pid) + ")";
     transport_->peer_gone("the peer's process" + pid + " has died");
   } else {
-    switch (transport_->notice(tag, events)) {
-      case Transport::Notice::kNone:
+    switch (transport_->meaning(tag, events)) {
+      case Transport::Meaning::kNone:
         return false;
-      case Transport::Notice::kActivity:
+      case Transport::Meaning::kActivity:
         break;
-      case Transport::Notice::kHungUp:
+      case Transport::Meaning::kHungUp:
         transport_->peer_gone("the peer closed the connection");
         break;
     }

@@ -17,7 +17,7 @@ namespace tw::meet {
 template <class Key>
 class Crowd {
  public:
-  enum class Stage : uint8_t { kSilent, kSpoke, kProved };
+  enum class Standing : uint8_t { kSilent, kSpoke, kProved };
 
   explicit Crowd(size_t room) : room_(room) {}
 
@@ -29,10 +29,10 @@ class Crowd {
     auto& count = sources_[source];
     if (!count) count = std::make_shared<size_t>(0);
     ++*count;
-    members_.emplace(key, Member{source, count, next_++, Stage::kSilent});
+    members_.emplace(key, Member{source, count, next_++, Standing::kSilent});
   }
-  void advance(Key key, Stage stage) {
-    if (auto it = members_.find(key); it != members_.end()) it->second.stage = stage;
+  void advance(Key key, Standing standing) {
+    if (auto it = members_.find(key); it != members_.end()) it->second.standing = standing;
   }
   void leave(Key key) {
     auto it = members_.find(key);
@@ -43,13 +43,13 @@ class Crowd {
 
   // Of the source that has the most here: who has come the least far, and of these who came first.
   // Null: nobody of `highest` or lower is here.
-  Key victim(Stage highest = Stage::kProved) const {
+  Key victim(Standing highest = Standing::kProved) const {
     Key found{};
-    std::tuple<size_t, Stage, uint64_t> rank{};
+    std::tuple<size_t, Standing, uint64_t> rank{};
     for (const auto& [key, member] : members_) {
-      if (member.stage > highest) continue;
-      const std::tuple<size_t, Stage, uint64_t> its{room_ - std::min(room_, *member.count),
-                                                    member.stage, member.number};
+      if (member.standing > highest) continue;
+      const std::tuple<size_t, Standing, uint64_t> its{room_ - std::min(room_, *member.count),
+                                                       member.standing, member.number};
       if (found != Key{} && rank <= its) continue;
       found = key;
       rank = its;
@@ -62,7 +62,7 @@ class Crowd {
     std::string source;
     std::shared_ptr<size_t> count;  // of the source
     uint64_t number;                // in the order of coming
-    Stage stage;
+    Standing standing;
   };
 
   const size_t room_;

@@ -71,7 +71,7 @@ std::span<std::byte> Handshake::space() {
 Status Handshake::sent(size_t count) {
   if (count > outgoing().size()) return misuse("more bytes sent than were to be sent");
   through_ += count;
-  if (count != 0 && through_ == size_) advance(Event::kSent);
+  if (count != 0 && through_ == size_) advance(HandshakeEvent::kSent);
   return {};
 }
 
@@ -88,7 +88,7 @@ void Handshake::closed() {
         text({"the peer closed the connection during the handshake, in state ", name(state_)})});
 }
 
-void Handshake::advance(Event event) {
+void Handshake::advance(HandshakeEvent event) {
   for (const Transition& row : table_) {
     if (row.from != state_ || row.event != event) continue;
     state_ = row.to;
@@ -150,7 +150,7 @@ void ClientHandshake::on_server_proof() {
   }
   wire::ClientProof own;
   own.proof = prove(secret_, kClientLabel, transcript_);
-  advance(Event::kGood);
+  advance(HandshakeEvent::kGood);
   send(own);
 }
 
@@ -158,7 +158,7 @@ void ClientHandshake::on_ready() {
   const auto ready = wire::decode_server_ready(frame<wire::kServerReadySize>());
   if (!ready.ok()) return fail(ready.status());
   if (ready->code != 0) return fail(refused_by_server(ready->code));
-  advance(Event::kGood);
+  advance(HandshakeEvent::kGood);
 }
 
 // ---- the server ----
@@ -221,7 +221,7 @@ void ServerHandshake::on_open() {
   wire::ServerProof answer;
   answer.nonce = transcript_.server_nonce;
   answer.proof = prove(secret_, kServerLabel, transcript_);
-  advance(Event::kGood);
+  advance(HandshakeEvent::kGood);
   send(answer);
 }
 
@@ -237,7 +237,7 @@ void ServerHandshake::on_client_proof() {
   if (!client.ok()) return refuse<wire::ServerReady>(client.status(), Incident::kHandshakeSession);
   admitted_ = true;
   client_ = std::move(*client);
-  advance(Event::kGood);
+  advance(HandshakeEvent::kGood);
   send(wire::ServerReady{});
 }
 

@@ -77,10 +77,10 @@ class Handshake {
 
  protected:
   // Besides these any state may fail().
-  enum class Event : uint8_t { kSent, kGood, kRefuse };
+  enum class HandshakeEvent : uint8_t { kSent, kGood, kRefuse };
   struct Transition {
     HandshakeState from;
-    Event event;
+    HandshakeEvent event;
     HandshakeState to;
   };
 
@@ -89,7 +89,7 @@ class Handshake {
   // The frame that was due has arrived in frame().
   virtual void on_frame() = 0;
   // To the state that the table says; clears frame() for it.
-  void advance(Event event);
+  void advance(HandshakeEvent event);
   void fail(Status why);
   // Sends `frame` in the state that has just been entered.
   template <class Frame>
@@ -126,10 +126,10 @@ class ClientHandshake final : public Handshake {
 
  private:
   static constexpr Transition kTable[] = {
-      {HandshakeState::kSendOpen, Event::kSent, HandshakeState::kAwaitServerProof},
-      {HandshakeState::kAwaitServerProof, Event::kGood, HandshakeState::kSendClientProof},
-      {HandshakeState::kSendClientProof, Event::kSent, HandshakeState::kAwaitReady},
-      {HandshakeState::kAwaitReady, Event::kGood, HandshakeState::kDone},
+      {HandshakeState::kSendOpen, HandshakeEvent::kSent, HandshakeState::kAwaitServerProof},
+      {HandshakeState::kAwaitServerProof, HandshakeEvent::kGood, HandshakeState::kSendClientProof},
+      {HandshakeState::kSendClientProof, HandshakeEvent::kSent, HandshakeState::kAwaitReady},
+      {HandshakeState::kAwaitReady, HandshakeEvent::kGood, HandshakeState::kDone},
   };
 
   void on_frame() override;
@@ -162,13 +162,13 @@ class ServerHandshake final : public Handshake {
 
  private:
   static constexpr Transition kTable[] = {
-      {HandshakeState::kAwaitOpen, Event::kGood, HandshakeState::kSendServerProof},
-      {HandshakeState::kAwaitOpen, Event::kRefuse, HandshakeState::kSendRefusal},
-      {HandshakeState::kSendServerProof, Event::kSent, HandshakeState::kAwaitClientProof},
-      {HandshakeState::kAwaitClientProof, Event::kGood, HandshakeState::kSendReady},
-      {HandshakeState::kAwaitClientProof, Event::kRefuse, HandshakeState::kSendRefusal},
-      {HandshakeState::kSendRefusal, Event::kSent, HandshakeState::kFailed},
-      {HandshakeState::kSendReady, Event::kSent, HandshakeState::kDone},
+      {HandshakeState::kAwaitOpen, HandshakeEvent::kGood, HandshakeState::kSendServerProof},
+      {HandshakeState::kAwaitOpen, HandshakeEvent::kRefuse, HandshakeState::kSendRefusal},
+      {HandshakeState::kSendServerProof, HandshakeEvent::kSent, HandshakeState::kAwaitClientProof},
+      {HandshakeState::kAwaitClientProof, HandshakeEvent::kGood, HandshakeState::kSendReady},
+      {HandshakeState::kAwaitClientProof, HandshakeEvent::kRefuse, HandshakeState::kSendRefusal},
+      {HandshakeState::kSendRefusal, HandshakeEvent::kSent, HandshakeState::kFailed},
+      {HandshakeState::kSendReady, HandshakeEvent::kSent, HandshakeState::kDone},
   };
 
   void on_frame() override;
@@ -181,7 +181,7 @@ class ServerHandshake final : public Handshake {
     frame.code = static_cast<uint32_t>(why.code());
     incident_ = as;
     failure_ = std::move(why);
-    advance(Event::kRefuse);
+    advance(HandshakeEvent::kRefuse);
     send(frame);
   }
 

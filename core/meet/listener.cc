@@ -109,7 +109,7 @@ class Listener::PendingConnection final : public Watcher {
 
   // Mutex held.
   void go_on(Ref<PendingConnection>& displaced) TW_REQUIRES(mutex_) {
-    const auto before = stage();
+    const auto before = standing();
     while (!handshake_.finished()) {
       const auto out = handshake_.outgoing();
       const auto in = handshake_.space();
@@ -118,7 +118,7 @@ class Listener::PendingConnection final : public Watcher {
                        : ::recv(socket_.get(), in.data(), in.size(), MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) {
-        if (stage() != before) listener_->advance(*this, stage());
+        if (standing() != before) listener_->advance(*this, standing());
         return wait_for(out.empty() ? EPOLLIN : EPOLLOUT);
       }
       if (n < 0 || (n == 0 && out.empty())) {
@@ -132,13 +132,13 @@ class Listener::PendingConnection final : public Watcher {
       note(handshake_.incident(), handshake_.failure());
       return give_up();
     }
-    if (before != Stage::kProved) {
+    if (before != Standing::kProved) {
       client_ = handshake_.client().hello;
       peer_.caller = handshake_.client().caller;
       peer_.agent = handshake_.client().agent;
       peer_.stream_window = client_.stream_window;
       peer_.features = client_.features;
-      listener_->advance(*this, Stage::kProved);
+      listener_->advance(*this, Standing::kProved);
       if (Status status = begin_setup(); !status.ok()) return give_up_for(status);
     }
     set_up(displaced);
@@ -198,10 +198,10 @@ class Listener::PendingConnection final : public Watcher {
     });
   }
 
-  using Stage = Crowd<PendingConnection*>::Stage;
-  Stage stage() const TW_REQUIRES(mutex_) {
-    if (handshake_.done()) return Stage::kProved;
-    return handshake_.state() == HandshakeState::kAwaitOpen ? Stage::kSilent : Stage::kSpoke;
+  using Standing = Crowd<PendingConnection*>::Standing;
+  Standing standing() const TW_REQUIRES(mutex_) {
+    if (handshake_.done()) return Standing::kProved;
+    return handshake_.state() == HandshakeState::kAwaitOpen ? Standing::kSilent : Standing::kSpoke;
   }
 
   // It went away while its transport was set up.
@@ -402,7 +402,7 @@ bool Listener::accept(size_t number) {
       const Status why =
           errno_status(Code::kResourceExhausted, "cannot accept a connection", errno);
       runtime_.audit().note(Incident::kBudgetDescriptors, "", why.details());
-      displaced = take(listening.crowd.victim(Crowd<PendingConnection*>::Stage::kSilent));
+      displaced = take(listening.crowd.victim(Crowd<PendingConnection*>::Standing::kSilent));
       if (!displaced) {
         poller_.add_timer(now() + kRetry, Ref<Watcher>::share(this));
         return false;
@@ -440,10 +440,11 @@ Ref<Listener::PendingConnection> Listener::take(PendingConnection* connection) {
   return taken;
 }
 
-void Listener::advance(PendingConnection& connection, Crowd<PendingConnection*>::Stage stage) {
+void Listener::advance(PendingConnection& connection,
+                       Crowd<PendingConnection*>::Standing standing) {
   const MutexLock lock(mutex_);
   if (const auto it = pending_.find(&connection); it != pending_.end())
-    crowd(it->second.socket).advance(&connection, stage);
+    crowd(it->second.socket).advance(&connection, standing);
 }
 
 // The socket is free for others. Who has to give way, if anybody.
@@ -457,7 +458,7 @@ Ref<Listener::PendingConnection> Listener::move_to_joining(PendingConnection& co
   Ref<PendingConnection> displaced;
   if (joining_.full()) displaced = take(joining_.victim());
   joining_.enter(&connection, source);
-  joining_.advance(&connection, Crowd<PendingConnection*>::Stage::kProved);
+  joining_.advance(&connection, Crowd<PendingConnection*>::Standing::kProved);
   return displaced;
 }
 

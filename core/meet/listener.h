@@ -76,7 +76,7 @@ class Listener final : public Watcher {
   void on_timer() override;
   bool accept(size_t socket);
   void leave(PendingConnection& connection);
-  void advance(PendingConnection& connection, Crowd<PendingConnection*>::Stage stage);
+  void advance(PendingConnection& connection, Crowd<PendingConnection*>::Standing standing);
   Ref<PendingConnection> move_to_joining(PendingConnection& connection, const std::string& source);
   Ref<PendingConnection> take(PendingConnection* connection) TW_REQUIRES(mutex_);
   Crowd<PendingConnection*>& crowd(size_t socket) TW_REQUIRES(mutex_) {

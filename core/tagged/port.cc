@@ -174,7 +174,7 @@ Result<std::optional<TaggedSend>> TaggedPort::begin(uint64_t tag, std::span<OutS
     return Status{Code::kInvalidArgument, text({"a tag is at most ", kMaxTag, ", not ", tag})};
   TaggedSend begun;
   for (const OutSegment& segment : segments) begun.bytes_ += segment.size;
-  begun.departure_ = make_ref<TaggedSend::Departure>();
+  begun.end_ = make_ref<TaggedSend::SendEnd>();
   while (!spend(begun.bytes_)) {
     link_.flush();
     const Ended ended = wait_through(wait, [this](Nanos until) {
@@ -194,8 +194,7 @@ Result<std::optional<TaggedSend>> TaggedPort::begin(uint64_t tag, std::span<OutS
   Result<Ref<Outgoing>> sent = Ref<Outgoing>{};
   try {
     stage(link_, segments);
-    sent = link_.send(wire::kTaggedStreams | tag, {}, segments, &begun.departure_->event,
-                      begun.departure_);
+    sent = link_.send(wire::kTaggedStreams | tag, {}, segments, &begun.end_->event, begun.end_);
   } catch (const std::bad_alloc&) {
     refund(begun.bytes_);
     throw;
@@ -207,7 +206,7 @@ Result<std::optional<TaggedSend>> TaggedPort::begin(uint64_t tag, std::span<OutS
 
 Ended TaggedPort::wait(TaggedSend& send, const Wait& wait) {
   return wait_through(wait, [&](Nanos until) {
-    return link_.wait(send.departure_->event, [&] { return send.ended(); }, until);
+    return link_.wait(send.end_->event, [&] { return send.ended(); }, until);
   });
 }
 

@@ -68,10 +68,10 @@ class TaggedSend {
 
  private:
   friend class TaggedPort;
-  struct Departure final : RefCounted {
+  struct SendEnd final : RefCounted {
     Event event;
   };
-  Ref<Departure> departure_;
+  Ref<SendEnd> end_;
   Ref<Outgoing> outgoing_;  // null: all of it has been copied
   size_t bytes_ = 0;
 };

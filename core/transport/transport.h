@@ -158,8 +158,8 @@ class Transport {
   // Somebody drives again; a report that was already under way may still come.
   virtual void disarm() = 0;
   // The watcher asks first thing what an event means; any thread's Poller may call it.
-  enum class Notice : uint8_t { kNone, kActivity, kHungUp };
-  virtual Notice notice(uint32_t tag, uint32_t events) = 0;
+  enum class Meaning : uint8_t { kNone, kActivity, kHungUp };
+  virtual Meaning meaning(uint32_t tag, uint32_t events) = 0;
 
   // The peer's process has died (or hung up): once drained, receive() fails with `why`.
   virtual void peer_gone(std::string why) { depart({Code::kUnavailable, std::move(why)}); }

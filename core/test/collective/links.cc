@@ -153,11 +153,11 @@ TEST_CASE("links: who has left is known to ranks without a link, once one asks")
   });
 }
 
-TEST_CASE("links: strangers at a door that stays open get nowhere, and disturb nobody") {
+TEST_CASE("links: strangers at an entrance that stays open get nowhere, and disturb nobody") {
   as_ranks_of(kOverTcp, 9, [](Group& group) -> std::string {
     if (std::string why = barrier(group); !why.empty()) return why;
     if (group.rank() == 6) {
-      // Rank 5's door is where this rank's link with it goes to.
+      // Rank 5's entrance is where this rank's link with it goes to.
       const std::string address = group.members().link(5).peer().address;
       sockaddr_in to{};
       to.sin_family = AF_INET;
@@ -166,7 +166,7 @@ TEST_CASE("links: strangers at a door that stays open get nowhere, and disturb n
       for (int i = 0; i < 50; ++i) {
         const Fd stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         if (::connect(stranger.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0)
-          return "the door is shut";
+          return "the entrance is shut";
         const std::vector<std::byte> noise(256, std::byte{0x5a});
         (void)::send(stranger.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
       }

@@ -56,7 +56,7 @@ class MuteRank {
     const Variable transport("TENSORWIRE_TRANSPORT", "tcp");
     auto poller = runtime().background();
     REQUIRE(poller.ok());
-    door_.emplace(runtime(), **poller, [this, to = *poller](meet::Connected connected) {
+    entrance_.emplace(runtime(), **poller, [this, to = *poller](meet::Connected connected) {
       const auto link = make_ref<Link>(runtime(), std::move(connected.transport),
                                        std::move(connected.peer), 1 << 20, Link::Role::kServer);
       link->attach<Port>(asked_);
@@ -65,14 +65,14 @@ class MuteRank {
     });
     auto policy = route::choose(runtime().kinds());
     REQUIRE(policy.ok());
-    REQUIRE(door_->open(*policy, "127.0.0.1").ok());
-    door_->admit(kHigh, runtime().hello(), collective::pass_of(kKey, kLow, kHigh));
+    REQUIRE(entrance_->open(*policy, "127.0.0.1").ok());
+    entrance_->admit(kHigh, runtime().hello(), collective::pass_of(kKey, kLow, kHigh));
   }
-  std::string place() const { return door_->places()[0]; }
+  std::string place() const { return entrance_->places()[0]; }
   bool asked() const { return asked_; }
   // After it was asked.
   void leave() {
-    door_.reset();
+    entrance_.reset();
     link_->close({Code::kCancelled, "this process has left"});
   }
 
@@ -91,7 +91,7 @@ class MuteRank {
 
   std::atomic<bool> asked_{false};
   Ref<Link> link_;  // written before that
-  std::optional<collective::GroupDoor> door_;
+  std::optional<collective::Entrance> entrance_;
 };
 
 // Ranks 3 and 6 of 9 in one process, without the others.
@@ -108,8 +108,8 @@ class TwoRanks {
       REQUIRE(policy.ok());
       REQUIRE((*roster)->open(std::move(*policy), "127.0.0.1").ok());
     }
-    const RankAddress low{runtime().hello(), runtime().instance(), low_->door().places()};
-    high_address_ = {runtime().hello(), runtime().instance(), high_->door().places()};
+    const RankAddress low{runtime().hello(), runtime().instance(), low_->entrance().places()};
+    high_address_ = {runtime().hello(), runtime().instance(), high_->entrance().places()};
     std::vector<RankAddress> addresses(kSize);
     addresses[kLow] = low;
     addresses[kHigh] = high_address_;
@@ -124,12 +124,12 @@ class TwoRanks {
   Roster& high() { return *high_; }
   Members& of(int rank) { return rank == kLow ? *low_members_ : *high_members_; }
 
-  // What rank 3 may have at rank 6's door: a connection that becomes no link.
-  Result<meet::Connected> knock_at_high() {
+  // What rank 3 may have at rank 6's entrance: a connection that becomes no link.
+  Result<meet::Connected> enter_high() {
     const Variable transport("TENSORWIRE_TRANSPORT", "tcp");
     auto policy = route::choose(runtime().kinds());
     REQUIRE(policy.ok());
-    return collective::knock(runtime(), *policy, kHigh, high_address_,
+    return collective::enter(runtime(), *policy, kHigh, high_address_,
                              collective::pass_of(kKey, kHigh, kLow), within(kLong));
   }
   // A message each way comes.
@@ -165,7 +165,7 @@ TEST_CASE(
     "roster: an attempt that is given up is missed by nobody, and another one comes through") {
   TwoRanks ranks;
   for (int i = 0; i < 3; ++i) {
-    auto connected = ranks.knock_at_high();
+    auto connected = ranks.enter_high();
     REQUIRE_MESSAGE(connected.ok(), connected.status().details());
   }
   CHECK(ranks.high().links() == 0);

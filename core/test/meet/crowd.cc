@@ -7,7 +7,7 @@ namespace tw::meet {
 namespace {
 
 using People = Crowd<const char*>;
-using Stage = People::Stage;
+using Standing = People::Standing;
 
 TEST_CASE("crowd: nobody has to go from a place where nobody is") {
   People people(2);
@@ -27,22 +27,22 @@ TEST_CASE("crowd: the greediest source loses first, the least far of it, and the
   people.enter(d, "ipv4:192.0.2.2");
   CHECK(people.full());
   CHECK(people.victim() == a);
-  people.advance(a, Stage::kSpoke);
+  people.advance(a, Standing::kSpoke);
   CHECK(people.victim() == b);
-  people.advance(b, Stage::kProved);
-  people.advance(c, Stage::kProved);
-  people.advance(d, Stage::kProved);
+  people.advance(b, Standing::kProved);
+  people.advance(c, Standing::kProved);
+  people.advance(d, Standing::kProved);
   CHECK(people.victim() == a);
   people.leave(a);
   CHECK(people.victim() == b);
-  CHECK(people.victim(Stage::kSilent) == modest);
+  CHECK(people.victim(Standing::kSilent) == modest);
   // Equals in number.
   people.leave(b);
   people.leave(c);
   CHECK(people.victim() == modest);
-  people.advance(modest, Stage::kProved);
+  people.advance(modest, Standing::kProved);
   CHECK(people.victim() == modest);
-  CHECK(people.victim(Stage::kSpoke) == nullptr);
+  CHECK(people.victim(Standing::kSpoke) == nullptr);
 }
 
 }  // namespace

@@ -249,13 +249,13 @@ class Noticer final : public Watcher {
 
  private:
   void on_event(uint32_t tag, uint32_t events) override {
-    switch (transport_.notice(tag, events)) {
-      case Transport::Notice::kNone:
+    switch (transport_.meaning(tag, events)) {
+      case Transport::Meaning::kNone:
         return;
-      case Transport::Notice::kActivity:
+      case Transport::Meaning::kActivity:
         activity.fetch_add(1, std::memory_order_release);
         return;
-      case Transport::Notice::kHungUp:
+      case Transport::Meaning::kHungUp:
         transport_.peer_gone("the peer hung up");
         hung_up.fetch_add(1, std::memory_order_release);
         return;

@@ -162,11 +162,11 @@ class ReadTransport final : public Transport {
     if (any_done()) ring();
   }
   void disarm() override { pipes_->disarm(); }
-  Notice notice(uint32_t tag, uint32_t events) override {
-    if (tag != kBell) return pipes_->notice(tag, events);
+  Meaning meaning(uint32_t tag, uint32_t events) override {
+    if (tag != kBell) return pipes_->meaning(tag, events);
     uint64_t value;
     [[maybe_unused]] const ssize_t n = ::read(bell_.get(), &value, sizeof value);
-    return Notice::kActivity;
+    return Meaning::kActivity;
   }
   void peer_gone(std::string why) override { pipes_->peer_gone(std::move(why)); }
   void hang_up() override { pipes_->hang_up(); }

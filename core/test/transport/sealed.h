@@ -88,7 +88,7 @@ class SealedTransport : public Transport {
   void unwatch() override { inner_->unwatch(); }
   void arm(bool want_send) override { inner_->arm(want_send); }
   void disarm() override { inner_->disarm(); }
-  Notice notice(uint32_t tag, uint32_t events) override { return inner_->notice(tag, events); }
+  Meaning meaning(uint32_t tag, uint32_t events) override { return inner_->meaning(tag, events); }
   void peer_gone(std::string why) override { inner_->peer_gone(std::move(why)); }
   void hang_up() override { inner_->hang_up(); }
   void set_trace(Trace& trace) override { inner_->set_trace(trace); }

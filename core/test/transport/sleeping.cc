@@ -244,7 +244,7 @@ class Owner final : public Watcher {
 
  private:
   void on_event(uint32_t tag, uint32_t events) override {
-    if (transport_->notice(tag, events) == Transport::Notice::kHungUp) hung_up = true;
+    if (transport_->meaning(tag, events) == Transport::Meaning::kHungUp) hung_up = true;
   }
 
   const std::unique_ptr<Transport> transport_;

@@ -182,9 +182,9 @@ void LoopTransport::disarm() {
     poller_->rearm(watch_, wires_->bells_[side_].get(), EPOLLONESHOT);
 }
 
-Transport::Notice LoopTransport::notice(uint32_t, uint32_t) {
+Transport::Meaning LoopTransport::meaning(uint32_t, uint32_t) {
   armed_.store(false, std::memory_order_relaxed);
-  return Notice::kActivity;
+  return Meaning::kActivity;
 }
 
 void LoopTransport::hang_up() { wires_->close(); }

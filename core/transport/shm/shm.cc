@@ -205,20 +205,20 @@ void ShmTransport::arm(bool) {
 
 void ShmTransport::disarm() { rings_.awake(); }
 
-Transport::Notice ShmTransport::notice(uint32_t tag, uint32_t) {
+Transport::Meaning ShmTransport::meaning(uint32_t tag, uint32_t) {
   if (tag == kNudge) {
     eventfd_t value;
     (void)eventfd_read(nudge_.get(), &value);
-    return Notice::kActivity;
+    return Meaning::kActivity;
   }
   auto got = take_announcements(kFramesAtOnce);
-  if (got && *got == ShmFrameReader::Got::kFrame) return Notice::kActivity;
-  if (got && *got == ShmFrameReader::Got::kNothing) return Notice::kNone;
+  if (got && *got == ShmFrameReader::Got::kFrame) return Meaning::kActivity;
+  if (got && *got == ShmFrameReader::Got::kNothing) return Meaning::kNone;
   stop_listening();
-  if (got) return Notice::kHungUp;
+  if (got) return Meaning::kHungUp;
   const Code code = got.status().code();
   depart({code == Code::kResourceExhausted ? code : Code::kInternal, got.status().details()});
-  return Notice::kActivity;
+  return Meaning::kActivity;
 }
 
 void ShmTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }

@@ -197,9 +197,9 @@ void TcpTransport::disarm() {
     poller_->rearm(watch_, socket_.get(), EPOLLONESHOT);
 }
 
-Transport::Notice TcpTransport::notice(uint32_t, uint32_t) {
+Transport::Meaning TcpTransport::meaning(uint32_t, uint32_t) {
   armed_.store(false, std::memory_order_relaxed);
-  return Notice::kActivity;
+  return Meaning::kActivity;
 }
 
 void TcpTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }

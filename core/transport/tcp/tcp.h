@@ -32,7 +32,7 @@ class TcpTransport final : public Transport {
   void unwatch() override;
   void arm(bool want_send) override;
   void disarm() override;
-  Notice notice(uint32_t tag, uint32_t events) override;
+  Meaning meaning(uint32_t tag, uint32_t events) override;
   void hang_up() override;
 
  private:

@@ -93,17 +93,17 @@ void CompletionQueue::dispose() noexcept {
 
 int CompletionQueue::channel() const { return channel_->fd; }
 
-void CompletionQueue::attach(uint32_t queue_pair, Sink& sink, uint32_t tag) {
+void CompletionQueue::attach(uint32_t queue_pair, CompletionSink& sink, uint32_t tag) {
   const MutexLock lock(mutex_);
-  owners_[queue_pair] = {&sink, tag};
+  recipients_[queue_pair] = {&sink, tag};
 }
 
 void CompletionQueue::detach(uint32_t queue_pair) {
   const MutexLock lock(mutex_);
-  const auto it = owners_.find(queue_pair);
-  if (it == owners_.end()) return;
-  const Sink* const sink = it->second.sink;
-  owners_.erase(it);
+  const auto it = recipients_.find(queue_pair);
+  if (it == recipients_.end()) return;
+  const CompletionSink* const sink = it->second.sink;
+  recipients_.erase(it);
   if (sink != on_duty_) return;
   on_duty_ = nullptr;
   request_notification();
@@ -111,7 +111,7 @@ void CompletionQueue::detach(uint32_t queue_pair) {
   watch_channel(true);
 }
 
-void CompletionQueue::dispatch(const Sink* who) {
+void CompletionQueue::dispatch(const CompletionSink* who) {
   // To the end: what lay there before a notification was asked for raises no event.
   constexpr int kBatch = 32;
   ++polls_;
@@ -120,9 +120,9 @@ void CompletionQueue::dispatch(const Sink* who) {
   do {
     count = ibv_poll_cq(queue_, kBatch, completions);
     for (int at = 0; at < count; ++at) {
-      const auto it = owners_.find(completions[at].qp_num);
+      const auto it = recipients_.find(completions[at].qp_num);
       // Of a queue pair that was destroyed, or is not joined yet.
-      if (it == owners_.end()) continue;
+      if (it == recipients_.end()) continue;
       it->second.sink->on_completion(it->second.tag, completions[at], it->second.sink == who);
     }
   } while (count == kBatch);
@@ -149,18 +149,18 @@ void CompletionQueue::watch_channel(bool on) {
 // A driver on duty may be busy with something else for a while: as long as others rely on it, the
 // background looks whether it polls.
 void CompletionQueue::keep_ticking() {
-  if (ticking_ || owners_.size() < 2) return;
+  if (ticking_ || recipients_.size() < 2) return;
   ticking_ = true;
   poller_.add_timer(now() + kTick, lookout_);
 }
 
-void CompletionQueue::poll(const Sink* who) {
+void CompletionQueue::poll(const CompletionSink* who) {
   const MutexLock lock(mutex_);
   if (who && who == on_duty_ && std::exchange(asleep_, false)) keep_ticking();
   dispatch(who);
 }
 
-void CompletionQueue::begin(const Sink& who) {
+void CompletionQueue::begin(const CompletionSink& who) {
   const MutexLock lock(mutex_);
   if (on_duty_) return;
   on_duty_ = &who;
@@ -169,7 +169,7 @@ void CompletionQueue::begin(const Sink& who) {
   keep_ticking();
 }
 
-bool CompletionQueue::prepare_sleep(const Sink& who) {
+bool CompletionQueue::prepare_sleep(const CompletionSink& who) {
   const MutexLock lock(mutex_);
   if (!on_duty_) {
     on_duty_ = &who;
@@ -184,7 +184,7 @@ bool CompletionQueue::prepare_sleep(const Sink& who) {
   return mine;
 }
 
-void CompletionQueue::end(const Sink& who) {
+void CompletionQueue::end(const CompletionSink& who) {
   const MutexLock lock(mutex_);
   if (on_duty_ != &who) return dispatch(nullptr);
   on_duty_ = nullptr;

@@ -34,13 +34,13 @@ struct ibv_wc;
 namespace tw::verbs {
 
 // Who owns queue pairs. Called under the queue's lock, by any thread that polls.
-class Sink {
+class CompletionSink {
  public:
   // `tag`: what attach() was given. `own`: this thread is this sink's driver, which needs no bell.
   virtual void on_completion(uint32_t tag, const ibv_wc& completion, bool own) = 0;
 
  protected:
-  ~Sink() = default;
+  ~CompletionSink() = default;
 };
 
 // Thread-safe.
@@ -51,19 +51,19 @@ class CompletionQueue final : public RefCounted {
   // It has overrun, and takes no more queue pairs.
   bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
 
-  void attach(uint32_t queue_pair, Sink& sink, uint32_t tag);
+  void attach(uint32_t queue_pair, CompletionSink& sink, uint32_t tag);
   // Afterwards the sink is not called for this queue pair any more.
   void detach(uint32_t queue_pair);
 
   // Hands out what there is. `who`: whose driver this thread is, or null.
-  void poll(const Sink* who);
+  void poll(const CompletionSink* who);
 
   // A driver begins. It is on duty unless another one is.
-  void begin(const Sink& who);
+  void begin(const CompletionSink& who);
   // It is about to sleep: true when the channel has to wake it, because it is on duty. Polls.
-  bool prepare_sleep(const Sink& who);
+  bool prepare_sleep(const CompletionSink& who);
   // It lets go of the baton: the background is on duty if this one was. Polls.
-  void end(const Sink& who);
+  void end(const CompletionSink& who);
 
  private:
   friend class CompletionQueues;
@@ -77,7 +77,7 @@ class CompletionQueue final : public RefCounted {
   void dispose() noexcept override;
 
   // All with mutex_ held:
-  void dispatch(const Sink* who) TW_REQUIRES(mutex_);
+  void dispatch(const CompletionSink* who) TW_REQUIRES(mutex_);
   void request_notification() TW_REQUIRES(mutex_);
   void watch_channel(bool on) TW_REQUIRES(mutex_);
   void keep_ticking() TW_REQUIRES(mutex_);
@@ -94,14 +94,14 @@ class CompletionQueue final : public RefCounted {
   Poller::Watch watch_ = 0;
 
   Mutex mutex_;  // guards what follows, and polling; taken before a sink's lock
-  struct Owner {
-    Sink* sink;
+  struct Recipient {
+    CompletionSink* sink;
     uint32_t tag;
   };
   // By number of the queue pair.
-  std::unordered_map<uint32_t, Owner> owners_ TW_GUARDED_BY(mutex_);
-  const Sink* on_duty_ TW_GUARDED_BY(mutex_) = nullptr;  // null: the background
-  bool asleep_ TW_GUARDED_BY(mutex_) = false;            // who is on duty sleeps on the channel
+  std::unordered_map<uint32_t, Recipient> recipients_ TW_GUARDED_BY(mutex_);
+  const CompletionSink* on_duty_ TW_GUARDED_BY(mutex_) = nullptr;  // null: the background
+  bool asleep_ TW_GUARDED_BY(mutex_) = false;    // who is on duty sleeps on the channel
   bool notified_ TW_GUARDED_BY(mutex_) = false;  // a notification was asked for and has not come
   bool ticking_ TW_GUARDED_BY(mutex_) = false;   // a timer runs
   uint64_t polls_ TW_GUARDED_BY(mutex_) = 0;

@@ -95,7 +95,7 @@ void Endpoint::leave(bool peer_lives) {
 void Endpoint::retire() {
   std::vector<Exposed> exposed;
   std::vector<std::unique_ptr<QueuePair>> pairs;
-  std::deque<Ended> ended;
+  std::deque<EndedTransfer> ended;
   std::optional<Poller::Timer> linger, expecting;
   {
     const MutexLock lock(mutex_);

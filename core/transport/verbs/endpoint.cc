@@ -382,7 +382,7 @@ void Endpoint::fail(Status why) {
   if (!failure_.ok()) return;
   failure_ = std::move(why);
   while (!waiting_.empty()) {
-    Transfer& transfer = *waiting_.front().transfer;
+    DeviceTransfer& transfer = *waiting_.front().transfer;
     if (transfer.status.ok()) transfer.status = {Code::kUnavailable, failure_.details()};
     if (--transfer.parts == 0) end(transfer);
     waiting_.pop_front();

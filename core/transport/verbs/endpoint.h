@@ -44,7 +44,7 @@ struct VerbsCounters {
 };
 
 // Thread-safe, with a lock of its own that is taken inside a completion queue's.
-class Endpoint final : public Observer, private Sink {
+class Endpoint final : public Observer, private CompletionSink {
  public:
   // With a queue pair in INIT for each entry. RESOURCE_EXHAUSTED, UNAVAILABLE.
   static Result<Ref<Endpoint>> create(Ref<Context> context, Arena& arena, Poller& background,
@@ -129,9 +129,9 @@ class Endpoint final : public Observer, private Sink {
     std::vector<wire::VerbsControl::Window> windows;
   };
   // One request of a transfer.
-  struct Piece {
+  struct DeviceRequest {
     Operation::Kind kind;
-    std::shared_ptr<Transfer> transfer;
+    std::shared_ptr<DeviceTransfer> transfer;
     size_t pair;
     std::byte* local;
     size_t length;
@@ -139,7 +139,7 @@ class Endpoint final : public Observer, private Sink {
     uint64_t operand = 0, expected = 0;
     uint32_t immediate = 0;
   };
-  struct Ended {
+  struct EndedTransfer {
     Completion completion;
     Ref<Registration> memory;  // let go of without the lock
   };
@@ -159,7 +159,7 @@ class Endpoint final : public Observer, private Sink {
   std::byte* cell(uint32_t index) const {
     return receive_buffer(2 * depth_) + index * sizeof(uint64_t);
   }
-  Sink& sink() { return *this; }
+  CompletionSink& sink() { return *this; }
   // Of a pair; it stays for as long as the transport.
   Domain& domain(size_t pair) const {
     const MutexLock lock(mutex_);
@@ -182,10 +182,10 @@ class Endpoint final : public Observer, private Sink {
   void post_receive(uint32_t buffer) TW_REQUIRES(mutex_);
   void post_empty_write(QueuePair& pair, Posted::Kind kind) TW_REQUIRES(mutex_);
   bool can_post(Operation::Kind kind, size_t pair) const TW_REQUIRES(mutex_);
-  void submit(Piece whole) TW_REQUIRES(mutex_);
-  void post(const Piece& piece) TW_REQUIRES(mutex_);
+  void submit(DeviceRequest whole) TW_REQUIRES(mutex_);
+  void post(const DeviceRequest& piece) TW_REQUIRES(mutex_);
   void post_waiting() TW_REQUIRES(mutex_);
-  void end(Transfer& transfer) TW_REQUIRES(mutex_);
+  void end(DeviceTransfer& transfer) TW_REQUIRES(mutex_);
   void fail(Status why) TW_REQUIRES(mutex_);
   void close_side() TW_REQUIRES(mutex_);
   void ring_locked() TW_REQUIRES(mutex_);
@@ -227,12 +227,12 @@ class Endpoint final : public Observer, private Sink {
   std::deque<Arrived> arrived_ TW_GUARDED_BY(mutex_);
   std::deque<wire::VerbsControl> news_ TW_GUARDED_BY(mutex_);  // not yet sent
   std::map<uint32_t, PeerSlab> peer_slabs_ TW_GUARDED_BY(mutex_);
-  std::deque<Piece> waiting_ TW_GUARDED_BY(mutex_);  // accepted, and waiting for room
+  std::deque<DeviceRequest> waiting_ TW_GUARDED_BY(mutex_);  // accepted, and waiting for room
   // A fetch or an operation that was refused for want of room, and that there is room again.
   bool refused_fetch_ TW_GUARDED_BY(mutex_) = false;
   std::optional<Operation::Kind> refused_ TW_GUARDED_BY(mutex_);
   bool room_ TW_GUARDED_BY(mutex_) = false;
-  std::deque<Ended> ended_ TW_GUARDED_BY(mutex_);
+  std::deque<EndedTransfer> ended_ TW_GUARDED_BY(mutex_);
   std::deque<uint32_t> immediates_ TW_GUARDED_BY(mutex_);
   std::vector<Exposed> exposed_ TW_GUARDED_BY(mutex_);
   std::vector<std::byte> inline_ TW_GUARDED_BY(mutex_);  // scratch

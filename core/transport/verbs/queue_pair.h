@@ -22,7 +22,7 @@ struct ibv_send_wr;
 namespace tw::verbs {
 
 // A fetch or an operation under way; several requests may be parts of it.
-struct Transfer {
+struct DeviceTransfer {
   uint64_t id = 0;
   uint32_t parts = 0;  // not yet completed
   Status status;
@@ -37,7 +37,7 @@ struct Posted {
   Kind kind = Kind::kSend;
   int32_t buffer = -1;  // kSend: the send buffer; -1: it went inline
   size_t bytes = 0;
-  std::shared_ptr<Transfer> transfer;
+  std::shared_ptr<DeviceTransfer> transfer;
   Ref<Window> window;  // kBind
 };
 

@@ -114,7 +114,7 @@ Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) 
   }
   auto memory = local(*domain, to, from.length, kLocalWrite);
   if (!memory) return memory.status();
-  auto transfer = std::make_shared<Transfer>();
+  auto transfer = std::make_shared<DeviceTransfer>();
   transfer->id = id;
   transfer->memory = std::move(*memory);
   const MutexLock lock(mutex_);
@@ -142,7 +142,7 @@ Result<bool> Endpoint::start(const Operation& operation) {
       return false;
     }
   }
-  auto transfer = std::make_shared<Transfer>();
+  auto transfer = std::make_shared<DeviceTransfer>();
   transfer->id = operation.id;
   if (cell) {
     transfer->result = operation.local;
@@ -182,14 +182,14 @@ void Endpoint::look_for_room() {
   }
 }
 
-void Endpoint::submit(Piece whole) {
+void Endpoint::submit(DeviceRequest whole) {
   // A write's immediate value goes with its last piece.
   const size_t largest = pairs_[whole.pair]->largest();
   const auto count =
       static_cast<uint32_t>(whole.length == 0 ? 1 : (whole.length + largest - 1) / largest);
   whole.transfer->parts = count;
   for (size_t offset = 0, i = 0; i < count; ++i, offset += largest) {
-    Piece piece = whole;
+    DeviceRequest piece = whole;
     piece.length = std::min(largest, whole.length - offset);
     piece.local += offset;
     piece.remote.address += offset;
@@ -203,14 +203,14 @@ void Endpoint::submit(Piece whole) {
 void Endpoint::post_waiting() {
   while (!waiting_.empty() && failure_.ok() && !stopped_ &&
          can_post(waiting_.front().kind, waiting_.front().pair)) {
-    Piece piece = std::move(waiting_.front());
+    DeviceRequest piece = std::move(waiting_.front());
     waiting_.pop_front();
     post(piece);
   }
 }
 
-void Endpoint::post(const Piece& piece) {
-  Transfer& transfer = *piece.transfer;
+void Endpoint::post(const DeviceRequest& piece) {
+  DeviceTransfer& transfer = *piece.transfer;
   ibv_sge run{reinterpret_cast<uint64_t>(piece.local), static_cast<uint32_t>(piece.length),
               transfer.memory ? transfer.memory->local_key() : 0};
   ibv_send_wr request{};
@@ -259,7 +259,7 @@ void Endpoint::post(const Piece& piece) {
   fail(std::move(status));
 }
 
-void Endpoint::end(Transfer& transfer) {
+void Endpoint::end(DeviceTransfer& transfer) {
   if (transfer.scratch >= 0) {
     const auto result = static_cast<uint32_t>(transfer.scratch);
     if (transfer.status.ok()) std::memcpy(transfer.result, cell(result), sizeof(uint64_t));

@@ -79,7 +79,7 @@ Wake VerbsTransport::sleep(bool want_send, Nanos deadline) {
       const int n = ppoll(fds, 2 + count, deadline == kForever ? nullptr : &limit, nullptr);
       if (n == 0) result = Wake::kTimeout;
       if (n < 0) result = Wake::kSignal;
-      if (n > 0 && fds[1].revents != 0 && look_aside() == Notice::kHungUp)
+      if (n > 0 && fds[1].revents != 0 && look_aside() == Meaning::kHungUp)
         peer_gone("the peer closed the connection");
       // A completion for somebody else on the same queue is handed out, and the sleep goes on.
       if (n <= 0 || fds[0].revents != 0 || fds[1].revents != 0) break;
@@ -141,23 +141,23 @@ void VerbsTransport::disarm() {
   endpoint_->begin_driving();
 }
 
-Transport::Notice VerbsTransport::look_aside() {
+Transport::Meaning VerbsTransport::look_aside() {
   char byte;
   const ssize_t n = ::recv(endpoint_->side(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Notice::kNone;
-  if (n <= 0) return Notice::kHungUp;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return Meaning::kNone;
+  if (n <= 0) return Meaning::kHungUp;
   peer_gone("protocol error: the peer writes to the connection beside its queue pairs");
-  return Notice::kActivity;
+  return Meaning::kActivity;
 }
 
-Transport::Notice VerbsTransport::notice(uint32_t tag, uint32_t) {
+Transport::Meaning VerbsTransport::meaning(uint32_t tag, uint32_t) {
   if (tag == kBell) {
     // It goes on ringing until somebody drives: a driver who is asleep has to hear it, too.
     bell_heard_.store(true, std::memory_order_seq_cst);
-    return Notice::kActivity;
+    return Meaning::kActivity;
   }
-  const Notice seen = look_aside();
-  if (seen == Notice::kNone) {
+  const Meaning seen = look_aside();
+  if (seen == Meaning::kNone) {
     const MutexLock lock(watch_mutex_);
     if (poller_) poller_->rearm(side_watch_, endpoint_->side(), kSideEvents);
   }

@@ -29,7 +29,7 @@ class VerbsTransport final : public Transport {
   void unwatch() override;
   void arm(bool want_send) override;
   void disarm() override;
-  Notice notice(uint32_t tag, uint32_t events) override;
+  Meaning meaning(uint32_t tag, uint32_t events) override;
   void hang_up() override;
   Status share(Slab& slab) override;
   void slabs_dropped() override;
@@ -51,7 +51,7 @@ class VerbsTransport final : public Transport {
 
   // What the side connection has to say: kHungUp, kActivity (a stray byte: the peer is dropped) or
   // nothing.
-  Notice look_aside();
+  Meaning look_aside();
 
   const Profile profile_;
   const Ref<verbs::Endpoint> endpoint_;

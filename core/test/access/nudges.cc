@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits for changes of several memories, which no link has a part in.
-#include "access/told.h"
+#include "access/nudges.h"
 
 #include <doctest/doctest.h>
 #include <linux/filter.h>
@@ -36,7 +36,7 @@ struct Memories {
 
   SharedMemories home{1 << 20};
   std::vector<Ref<SharedMemory>> all;
-  std::vector<ToldWord> words;
+  std::vector<AwaitedWord> words;
 };
 
 // Has the kernel say to this thread that it has no futex_waitv(2), unless it has none anyway.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for changes of memory that is made to be accessed. Whoever changes it tells that in the
-// memory itself, over whatever link, so that one can wait for several, without any link. Devices
-// alone store without a word.
+// Waits for changes of memory that is made to be accessed. Whoever changes it nudges the memory
+// itself, over whatever link, so that one can wait for several, without any link. Devices alone
+// store without a nudge.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ struct Patience {
 // Until done(), of which a change in one of these memories may be the reason; kMaxFutexWords at
 // most.
 template <class Done>
-Waited wait_told(std::span<SharedWords* const> memories, Done&& done, const Patience& patience,
-                 Nanos deadline) {
+Waited wait_nudged(std::span<SharedWords* const> memories, Done&& done, const Patience& patience,
+                   Nanos deadline) {
   if (done()) return Waited::kDone;
   const Nanos began = now();
   const Nanos spin_until = single_cpu() ? began : began + patience.spin;
@@ -47,7 +47,7 @@ Waited wait_told(std::span<SharedWords* const> memories, Done&& done, const Pati
 }
 
 // A word that somebody waits for. `nudges`: of the memory, before he looked at anything else.
-struct ToldWord {
+struct AwaitedWord {
   SharedMemory* memory;
   uint64_t offset;
   uint64_t at_least;
@@ -55,9 +55,9 @@ struct ToldWord {
 };
 
 // INVALID_ARGUMENT, OUT_OF_RANGE.
-Status check(const ToldWord& word);
+Status check(const AwaitedWord& word);
 // Until one of the words is at least so much, or one of their memories was nudged.
-Waited wait_any(std::span<const ToldWord> words, Nanos spin, Nanos deadline);
+Waited wait_any(std::span<const AwaitedWord> words, Nanos spin, Nanos deadline);
 // Has those who wait for words of this memory look at more than the words.
 void nudge(SharedMemory& memory);
 

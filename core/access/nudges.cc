@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "access/told.h"
+#include "access/nudges.h"
 
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace tw {
 
-Status check(const ToldWord& word) {
+Status check(const AwaitedWord& word) {
   if (word.offset % sizeof(uint64_t) != 0)
     return {Code::kInvalidArgument, text({"a word begins at a multiple of 8 bytes, which offset ",
                                           word.offset, " is not"})};
@@ -18,26 +18,26 @@ Status check(const ToldWord& word) {
   return {};
 }
 
-Waited wait_any(std::span<const ToldWord> words, Nanos spin, Nanos deadline) {
-  std::vector<SharedWords*> told;
-  told.reserve(words.size());
+Waited wait_any(std::span<const AwaitedWord> words, Nanos spin, Nanos deadline) {
+  std::vector<SharedWords*> memories;
+  memories.reserve(words.size());
   Nanos glance = kGlance;
-  for (const ToldWord& word : words) {
+  for (const AwaitedWord& word : words) {
     if (word.memory->devices.load(std::memory_order_relaxed) != 0) glance = kMillisecond;
-    told.push_back(&word.memory->words());
+    memories.push_back(&word.memory->words());
   }
-  if (told.size() > kMaxFutexWords) {  // the kernel takes no more: it looks at the others
-    told.resize(kMaxFutexWords);
+  if (memories.size() > kMaxFutexWords) {  // the kernel takes no more: it looks at the others
+    memories.resize(kMaxFutexWords);
     glance = kMillisecond;
   }
   const auto done = [&] {
-    return std::ranges::any_of(words, [](const ToldWord& word) {
+    return std::ranges::any_of(words, [](const AwaitedWord& word) {
       const std::atomic_ref value(*reinterpret_cast<uint64_t*>(word.memory->data() + word.offset));
       return value.load(std::memory_order_acquire) >= word.at_least ||
              word.memory->nudges.load(std::memory_order_acquire) != word.nudges;
     });
   };
-  return wait_told(told, done, {spin, glance}, deadline);
+  return wait_nudged(memories, done, {spin, glance}, deadline);
 }
 
 void nudge(SharedMemory& memory) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/door.h"
+#include "collective/entrance.h"
 
 #include <algorithm>
 #include <optional>
@@ -34,10 +34,10 @@ Pass pass_of(const wire::Nonce& key, int host, int guest) {
   return pass;
 }
 
-GroupDoor::GroupDoor(Runtime& runtime, Poller& poller, std::function<void(meet::Connected)> arrived)
+Entrance::Entrance(Runtime& runtime, Poller& poller, std::function<void(meet::Connected)> arrived)
     : runtime_(runtime), listener_(make_ref<meet::Listener>(runtime, poller, std::move(arrived))) {}
 
-Status GroupDoor::open(const route::Policy& policy, const std::string& host) {
+Status Entrance::open(const route::Policy& policy, const std::string& host) {
   std::string path;
   int port = 0;
   for (const auto& kind : runtime_.kinds()) {
@@ -63,7 +63,7 @@ Status GroupDoor::open(const route::Policy& policy, const std::string& host) {
   return {};
 }
 
-Result<Pass> GroupDoor::admit(int guest, const wire::Hello& hello, Nanos time) {
+Result<Pass> Entrance::admit(int guest, const wire::Hello& hello, Nanos time) {
   // One for each way that the guest may try: what came to nothing there may yet be under way here.
   auto ticket = listener_->admit(hello, static_cast<int>(places_.size()),
                                  std::min(time, meet::Admissions::kMaxTtl));
@@ -72,11 +72,11 @@ Result<Pass> GroupDoor::admit(int guest, const wire::Hello& hello, Nanos time) {
   return Pass{ticket->session, ticket->secret};
 }
 
-void GroupDoor::admit(int guest, const wire::Hello& hello, const Pass& pass) {
+void Entrance::admit(int guest, const wire::Hello& hello, const Pass& pass) {
   listener_->expect(pass.session, pass.secret, {hello, {}, std::to_string(guest)});
 }
 
-Result<meet::Connected> knock(Runtime& runtime, const route::Policy& policy, int host,
+Result<meet::Connected> enter(Runtime& runtime, const route::Policy& policy, int host,
                               const RankAddress& address, const Pass& pass, const Wait& wait) {
   meet::Invitation invitation;
   invitation.session = pass.session;

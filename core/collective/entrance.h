@@ -17,13 +17,13 @@ namespace tw::collective {
 inline constexpr const char* kGroupHost = "TENSORWIRE_GROUP_HOST";
 inline constexpr const char* kLoopback = "127.0.0.1";
 
-// What a rank shows at another one's door.
+// What a rank shows at another one's entrance.
 struct Pass {
   wire::SessionId session{};
   meet::Secret secret;
 };
 
-// Of rank `guest` at the door of rank `host`: both derive it from what only the group knows.
+// Of rank `guest` at the entrance of rank `host`: both derive it from what only the group knows.
 Pass pass_of(const wire::Nonce& key, int host, int guest);
 
 // Where a rank is.
@@ -34,13 +34,13 @@ struct RankAddress {
 };
 
 // Sockets that are open until it goes. Whoever comes has to show a pass that was admitted.
-class GroupDoor {
+class Entrance {
  public:
   // `arrived` is called by the runtime's background; the peer's agent says which rank it is.
-  GroupDoor(Runtime& runtime, Poller& poller, std::function<void(meet::Connected)> arrived);
-  GroupDoor(const GroupDoor&) = delete;
-  GroupDoor& operator=(const GroupDoor&) = delete;
-  ~GroupDoor() { listener_->close(); }
+  Entrance(Runtime& runtime, Poller& poller, std::function<void(meet::Connected)> arrived);
+  Entrance(const Entrance&) = delete;
+  Entrance& operator=(const Entrance&) = delete;
+  ~Entrance() { listener_->close(); }
 
   // Opens what links of this process's kinds come by. `host`: where ranks of other hosts come to.
   Status open(const route::Policy& policy, const std::string& host);
@@ -58,7 +58,7 @@ class GroupDoor {
 };
 
 // Connects to a rank. The text of an error says how each transport failed. CANCELLED: interrupted.
-Result<meet::Connected> knock(Runtime& runtime, const route::Policy& policy, int host,
+Result<meet::Connected> enter(Runtime& runtime, const route::Policy& policy, int host,
                               const RankAddress& address, const Pass& pass, const Wait& wait);
 
 }  // namespace tw::collective
