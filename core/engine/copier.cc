@@ -18,26 +18,30 @@ namespace {
 
 constexpr size_t kPiece = 512 << 10;
 
-void copy_piece(std::byte* to, const std::byte* from, size_t size, bool streamed) {
-  if (streamed) return copy_streamed(to, from, size);
-  if (size != 0) std::memcpy(to, from, size);
+// Every huge page that [to, to + size) has whole.
+void make_huge_pages(std::byte* to, size_t size) {
+  size_t at = -reinterpret_cast<uintptr_t>(to) % kHugePage;
+  for (; at + kHugePage <= size; at += kHugePage) make_shared_huge_page(to + at);
+}
+
+void copy_piece(const Copier::Copy& copy, size_t from, size_t size, bool streamed) {
+  if (copy.destination == Copier::Destination::kFreshShared) make_huge_pages(copy.to + from, size);
+  if (streamed) return copy_streamed(copy.to + from, copy.from + from, size);
+  if (size != 0) std::memcpy(copy.to + from, copy.from + from, size);
 }
 
 void copy_alone(std::span<const Copier::Copy> copies, size_t size) {
-  for (const Copier::Copy& copy : copies)
-    copy_piece(copy.to, copy.from, copy.size, size >= kStreamed);
+  for (const Copier::Copy& copy : copies) copy_piece(copy, 0, copy.size, size >= kStreamed);
 }
 
 }  // namespace
 
 void Copier::copy(std::byte* to, const std::byte* from, size_t size, Destination destination) {
-  const Copy one{to, from, size};
-  copy({&one, 1}, destination);
+  const Copy one{to, from, size, destination};
+  copy({&one, 1});
 }
 
-void Copier::copy(std::span<const Copy> copies) { copy(copies, Destination::kUsed); }
-
-void Copier::copy(std::span<const Copy> copies, Destination destination) {
+void Copier::copy(std::span<const Copy> copies) {
   size_t size = 0;
   for (const Copy& copy : copies) size += copy.size;
   if (size < kShared || !turn_.try_lock()) return copy_alone(copies, size);
@@ -45,7 +49,9 @@ void Copier::copy(std::span<const Copy> copies, Destination destination) {
   if (!assisted()) return copy_alone(copies, size);
   copies_ = copies;
   size_ = size;
-  piece_ = destination == Destination::kFresh ? kHugePage : kPiece;
+  const bool fresh = std::ranges::any_of(
+      copies, [](const Copy& copy) { return copy.destination != Destination::kUsed; });
+  piece_ = fresh ? kHugePage : kPiece;
   before_ = reinterpret_cast<uintptr_t>(copies.front().to) % piece_;
   next_.store(0, std::memory_order_relaxed);
   state_.store(kOffered, std::memory_order_release);
@@ -68,7 +74,7 @@ void Copier::copy_pieces() {
     while (begin != end) {
       for (; begin >= start + copy->size; ++copy) start += copy->size;
       const size_t skipped = begin - start, size = std::min(end - begin, copy->size - skipped);
-      copy_piece(copy->to + skipped, copy->from + skipped, size, streamed);
+      copy_piece(*copy, skipped, size, streamed);
       begin += size;
     }
   }

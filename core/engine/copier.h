@@ -17,10 +17,21 @@ namespace tw {
 // assistant, and never waits for more of its work than the piece it has in hand.
 class Copier {
  public:
+  // What a copy goes to.
+  enum class Destination : uint8_t {
+    kUsed,
+    // Memory that may not have been touched. Two threads never fill the same huge page of it, for
+    // which one would wait until the other has cleared it.
+    kFresh,
+    // The same, of a memory file: its huge pages are made first.
+    kFreshShared
+  };
+
   struct Copy {
     std::byte* to;
     const std::byte* from;
     size_t size;
+    Destination destination = Destination::kUsed;
   };
 
   Copier() = default;
@@ -32,14 +43,10 @@ class Copier {
   // this much takes.
   static constexpr size_t kShared = 4 << 20;
 
-  // kFresh: memory that may not have been touched. Two threads never fill the same huge page of it,
-  // for which one would wait until the other has cleared it.
-  enum class Destination { kUsed, kFresh };
-
   // As memcpy. From any thread.
   void copy(std::byte* to, const std::byte* from, size_t size,
             Destination destination = Destination::kUsed);
-  // The same of several, which are one to the assistant: of used memory.
+  // The same of several, which are one to the assistant.
   void copy(std::span<const Copy> copies);
   // Joins the assistant; nobody may be copying. Copies work afterwards too, without it.
   void stop();
@@ -50,7 +57,6 @@ class Copier {
   //                                   -> nothing (who copies: nobody had taken it)
   enum State : uint32_t { kNothing, kOffered, kTaken, kStop };
 
-  void copy(std::span<const Copy> copies, Destination destination);
   bool assisted() TW_REQUIRES(turn_);
   void assist();
   void copy_pieces();

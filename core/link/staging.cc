@@ -17,7 +17,9 @@ void copy_all(Link& link, std::span<Staged> all) {
   std::vector<Copier::Copy> copies;
   copies.reserve(all.size());
   for (const Staged& each : all)
-    copies.push_back({each.block->data(), each.segment->data, each.segment->size});
+    copies.push_back(
+        {each.block->data(), each.segment->data, each.segment->size,
+         each.block->fresh() ? Copier::Destination::kFreshShared : Copier::Destination::kUsed});
   link.runtime().copier().copy(copies);
   for (Staged& each : all) {
     OutSegment& segment = *each.segment;

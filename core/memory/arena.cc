@@ -20,13 +20,14 @@ std::string bytes(size_t n) { return std::to_string(n) + " bytes"; }
 }  // namespace
 
 Block::Block(Ref<Arena> arena, Ref<Quota> quota, Slab& slab, std::byte* data, size_t size,
-             size_t capacity)
+             size_t capacity, bool fresh)
     : arena_(std::move(arena)),
       quota_(std::move(quota)),
       slab_(&slab),
       data_(data),
       size_(size),
-      capacity_(capacity) {}
+      capacity_(capacity),
+      fresh_(fresh) {}
 
 void Block::dispose() noexcept {
   if (!arena_->home_.here()) return;  // the memory is the parent's
@@ -68,9 +69,9 @@ Result<Ref<Block>> Arena::allocate(size_t size, Nanos deadline, size_t room, Ref
     dropped = take_dropped();
     if (!extent) return extent.status();
     if (extent->slab) {
-      auto* const block =
-          new (std::nothrow) Block(Ref<Arena>::share(this), quota, *extent->slab,
-                                   extent->slab->base() + extent->offset, size, extent->length);
+      auto* const block = new (std::nothrow)
+          Block(Ref<Arena>::share(this), quota, *extent->slab,
+                extent->slab->base() + extent->offset, size, extent->length, extent->fresh);
       if (!block) {
         book_->give(*extent->slab, extent->offset);
         return exhausted(size);

@@ -51,6 +51,9 @@ class Block final : public RefCounted {
   size_t size() const { return size_; }          // bytes asked for
   size_t capacity() const { return capacity_; }  // bytes it takes up
 
+  // None of it has been part of a block before.
+  bool fresh() const { return fresh_; }
+
   Slab& slab() const { return *slab_; }
   // The name of the whole block, or of a part that the caller knows to lie inside it.
   RegionRef region() const { return region(data_, size_); }
@@ -84,7 +87,7 @@ class Block final : public RefCounted {
  private:
   friend class Arena;
   Block(Ref<Arena> arena, Ref<Quota> quota, Slab& slab, std::byte* data, size_t size,
-        size_t capacity);
+        size_t capacity, bool fresh);
   void dispose() noexcept override;
 
   const Ref<Arena> arena_;
@@ -93,6 +96,7 @@ class Block final : public RefCounted {
   std::byte* const data_;
   const size_t size_;
   const size_t capacity_;
+  const bool fresh_;
   std::atomic<bool> published_{false};
   std::atomic<uint32_t> leases_{0};
 };

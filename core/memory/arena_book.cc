@@ -26,7 +26,7 @@ Result<ArenaBook::Extent> ArenaBook::take(size_t size) {
   if (!home) return Extent{};
   Range& range = at->second;  // a dedicated slab may be longer than asked for
   used_ += range.length;
-  return Extent{home->slab.get(), at->first, range.length, &range.owner};
+  return Extent{home->slab.get(), at->first, range.length, &range.owner, range.fresh};
 }
 
 Result<ArenaBook::Extent> ArenaBook::take_small(size_t size) {
@@ -76,8 +76,7 @@ ArenaBook::Place ArenaBook::take_touched(size_t size) {
   Range& range = at->second;
   if (range.length > size) {
     // What may fail comes first.
-    home.ranges.emplace_hint(std::next(at), at->first + size,
-                             Range{range.length - size, false, nullptr, nullptr});
+    home.ranges.emplace_hint(std::next(at), at->first + size, Range{.length = range.length - size});
     auto rest = free_.extract(fit);
     rest.value() = Free{range.length - size, home.slab->index(), at->first + size};
     free_.insert(std::move(rest));
@@ -131,7 +130,7 @@ Result<ArenaBook::Place> ArenaBook::take_fresh(size_t size) {
     free_.erase(Free{at->second.length, home->slab->index(), at->first});
     at->second.length = size;
   } else {
-    at = home->ranges.emplace_hint(at, home->mark, Range{size, false, nullptr, nullptr});
+    at = home->ranges.emplace_hint(at, home->mark, Range{.length = size, .fresh = true});
   }
   occupy(*home, at->second);
   home->mark += fresh;
@@ -175,7 +174,7 @@ void ArenaBook::give(const Slab& slab, size_t offset) {
 void ArenaBook::give_range(Home& home, Ranges::iterator at) {
   home.taken -= at->second.length;
   Range& range = at->second;
-  range.taken = false;
+  range.taken = range.fresh = false;
   range.owner = nullptr;
   range.cells.reset();
   if (!home.dedicated) {

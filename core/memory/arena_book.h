@@ -32,6 +32,7 @@ class ArenaBook {
     size_t offset = 0;
     size_t length = 0;
     Block** owner = nullptr;  // where the book notes the block that this becomes
+    bool fresh = false;       // none of it has been handed out before
   };
 
   ArenaBook(size_t capacity, size_t slab_size);
@@ -59,8 +60,9 @@ class ArenaBook {
   struct Range {
     size_t length = 0;
     bool taken = false;
+    bool fresh = false;  // taken, and for the first time
     Block* owner = nullptr;
-    std::unique_ptr<SmallCells> cells;
+    std::unique_ptr<SmallCells> cells = nullptr;
   };
   using Ranges = std::map<size_t, Range>;  // by offset; without gaps up to the mark
   struct Home {

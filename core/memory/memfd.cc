@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
 
 namespace tw {
@@ -98,10 +99,31 @@ Result<MemoryMap> MemoryMap::map(int fd, size_t size, int protection, int flags,
   return MemoryMap(static_cast<std::byte*>(data), size);
 }
 
+// At an address that lies in a huge page where `offset` does in the file's.
+Result<MemoryMap> MemoryMap::map_congruent(int fd, size_t size, int protection, int flags,
+                                           size_t offset) {
+  if (size < kHugePage) return map(fd, size, protection, flags, offset);
+  auto room = map(-1, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_NORESERVE);
+  if (!room) return room;
+  const auto begin = reinterpret_cast<uintptr_t>(room->data());
+  const size_t before = (offset - begin) % kHugePage;
+  if (before != 0) room->cut(before);
+  // If the kernel refuses, it may have unmapped the place, which is anybody's then: it is let go
+  // of.
+  MemoryMap map = room->cut(size);
+  std::byte* const place = std::exchange(map.data_, nullptr);
+  if (mmap(place, size, protection, flags | MAP_FIXED, fd, static_cast<off_t>(offset)) ==
+      MAP_FAILED)
+    return errno_status(Code::kResourceExhausted, "mapping " + std::to_string(size) + " bytes",
+                        errno);
+  map.data_ = place;
+  return map;
+}
+
 Result<MemoryMap> MemoryMap::map_lazily(int fd, size_t size, int flags, size_t offset) {
   // A locked private mapping would copy every page at once and never show the file again. Nothing
   // is filled in as long as nothing may be accessed.
-  auto map = MemoryMap::map(fd, size, PROT_NONE, flags | MAP_NORESERVE, offset);
+  auto map = map_congruent(fd, size, PROT_NONE, flags | MAP_NORESERVE, offset);
   if (!map) return map;
   munlock(map->data(), size);
   if (mprotect(map->data(), size, PROT_READ | PROT_WRITE) != 0)

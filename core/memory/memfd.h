@@ -13,6 +13,9 @@ namespace tw {
 // The unit of mappings on this host, bytes.
 size_t page_size();
 
+// Of x86-64 and, with pages of 4 KiB, aarch64.
+inline constexpr size_t kHugePage = 2 << 20;
+
 // Rounds up to a multiple of `unit`, a power of two. The caller has bounded `n`.
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) & ~(unit - 1); }
 
@@ -42,7 +45,8 @@ class MemoryMap {
   static Result<MemoryMap> map(int fd, size_t size, int protection, int flags, size_t offset = 0);
 
   // The same for memory whose pages must come one by one as they are used, even in a process that
-  // has asked mlockall(2) to fill and lock every new mapping.
+  // has asked mlockall(2) to fill and lock every new mapping. Where the file has huge pages, they
+  // can be mapped whole.
   static Result<MemoryMap> map_lazily(int fd, size_t size, int flags, size_t offset = 0);
 
   MemoryMap() = default;
@@ -68,6 +72,9 @@ class MemoryMap {
 
  private:
   MemoryMap(std::byte* data, size_t size) : data_(data), size_(size) {}
+
+  static Result<MemoryMap> map_congruent(int fd, size_t size, int protection, int flags,
+                                         size_t offset);
 
   std::byte* data_ = nullptr;
   size_t size_ = 0;

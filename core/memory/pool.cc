@@ -97,12 +97,17 @@ MemoryMap Pool::take_idle(size_t index) {
 Result<MemoryMap> Pool::make(size_t capacity) {
   if (capacity < kSmallestHuge)
     return MemoryMap::map(-1, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
-  if (capacity >= kHugePage) return map_huge_pages(capacity);
+  if (capacity >= kHugePage) {
+    auto map = map_huge_pages(capacity);
+    if (map) settle_pages(*map, 0);
+    return map;
+  }
   MemoryMap rest;  // unmapped without the lock
   const MutexLock lock(mutex_);
   if (fresh_.size() < capacity) {
     auto map = map_huge_pages(kFreshBytes);
     if (!map) return map;
+    settle_pages(*map, 0);
     rest = std::exchange(fresh_, std::move(*map));
   }
   return fresh_.cut(capacity);
@@ -120,7 +125,7 @@ Status PoolBuffer::extend(size_t size) {
     // Where there is no address space for both of them, too.
     if (!status.ok()) status = memory_.grow(capacity);
     if (!status.ok()) return status;
-    wish_huge_pages(memory_.data(), memory_.size());
+    if (memory_.size() >= kHugePage) settle_pages(memory_, before);
     data_ = memory_.data();
     capacity_ = memory_.size();
     const MutexLock lock(pool_->mutex_);

@@ -58,7 +58,8 @@ void check(Copier& copier, size_t size, Skew skew, uint32_t seed,
 
 TEST_CASE("copier: every byte arrives, around each size at which it works differently") {
   Copier copier;
-  for (const auto destination : {Destination::kUsed, Destination::kFresh})
+  for (const auto destination :
+       {Destination::kUsed, Destination::kFresh, Destination::kFreshShared})
     for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, 4 * kMi - 1, 4 * kMi, 4 * kMi + 1,
                               4 * kMi + 512 * 1024, 16 * kMi - 1, 16 * kMi, 16 * kMi + 65})
       for (const Skew skew : {Skew{63, 0}, Skew{63, 1}, Skew{63, 8}, Skew{31, 0}, Skew{0, 7}}) {

@@ -160,6 +160,8 @@ TEST_CASE("arena: touched memory is used again before fresh pages") {
   const std::byte* const at_b = b->data();
   const size_t resident = arena->stats().resident;
   CHECK(resident == 3 * kMiB + 512 * kKiB);
+  CHECK(a->fresh());
+  CHECK(c->fresh());
 
   a = nullptr;
   b = nullptr;  // joins the place of `a`
@@ -167,6 +169,7 @@ TEST_CASE("arena: touched memory is used again before fresh pages") {
   auto d = must(arena->allocate(3 * kMiB));
   CHECK(arena->stats().resident == resident);
   CHECK(d->data() < at_b);
+  CHECK_FALSE(d->fresh());
 
   d = nullptr;
   auto e = must(arena->allocate(kMiB));
@@ -186,6 +189,7 @@ TEST_CASE("arena: touched memory is used again before fresh pages") {
     c = nullptr;
     auto g = must(arena->allocate(kMiB));
     CHECK(arena->stats().resident == 4 * kMiB);
+    CHECK_FALSE(g->fresh());
   }
 }
 

@@ -66,7 +66,6 @@ TEST_CASE("huge pages: fresh memory begins with one, and moves as whole ones") {
   REQUIRE(large.ok());
   for (const MemoryMap* map : {&*small, &*large})
     CHECK(reinterpret_cast<uintptr_t>(map->data()) % kHugePage == 0);
-  if (kernel_has_huge_pages()) CHECK(wished(large->data() + kHugePage));
   std::memset(small->data(), 7, kHugePage);
   std::byte* const place = large->data();
   const size_t size = large->size();
@@ -122,11 +121,71 @@ TEST_CASE("huge pages: whether memory lies in them is known where the kernel tel
     return test::not_tried("this kernel does not tell which pages are huge");
   auto large = map_huge_pages(4 * kHugePage);
   REQUIRE(large.ok());
+  wish_huge_pages(large->data(), large->size());
   CHECK_FALSE(in_huge_pages(large->data(), large->size()));  // nothing is there yet
   std::memset(large->data(), 1, large->size());
   const bool most = huge_bytes(large->data()) > large->size() / 2;
   CHECK(in_huge_pages(large->data(), large->size()) == most);
   CHECK_FALSE(in_huge_pages(nullptr, 0));
+  CHECK(errno == EDOM);
+}
+
+TEST_CASE("huge pages: what was dear is left for a while, and for longer each time") {
+  HugePagePrice price;
+  CHECK(price.worth(1));
+  price.paid(HugePagePrice::kDear);
+  CHECK(price.worth(1000));
+  const auto pause = [&] {
+    uint32_t pages = 0;
+    while (!price.worth(1)) ++pages;
+    return pages;
+  };
+  for (uint32_t expected = HugePagePrice::kFirstPause; expected <= HugePagePrice::kLongestPause;
+       expected *= 2) {
+    price.paid(HugePagePrice::kDear + 1);
+    CHECK(pause() == expected);
+  }
+  price.paid(kForever);
+  CHECK(pause() == HugePagePrice::kLongestPause);
+  price.paid(kForever);
+  CHECK_FALSE(price.worth(HugePagePrice::kLongestPause));  // all of them at once
+  CHECK(price.worth(1));
+  price.paid(0);
+  price.paid(kForever);
+  CHECK(pause() == HugePagePrice::kFirstPause);
+}
+
+TEST_CASE("huge pages: settled, fresh memory is as it was, and is filled from its middle on") {
+  auto map = map_huge_pages(4 * kHugePage);
+  REQUIRE(map.ok());
+  const size_t used = kHugePage + 1;
+  std::memset(map->data(), 7, used);
+  errno = EDOM;
+  settle_pages(*map, used);
+  CHECK(errno == EDOM);
+  CHECK(map->data()[used - 1] == std::byte{7});
+  CHECK(map->data()[used] == std::byte{0});
+  CHECK(map->data()[2 * kHugePage] == std::byte{0});
+  settle_pages(*map, map->size());
+  settle_pages(*map, map->size() - 1);
+  CHECK(map->data()[map->size() - 1] == std::byte{0});
+}
+
+TEST_CASE("huge pages: those of a memory file are made where they are whole, or nothing happens") {
+  const auto slab = Slab::make(0, 1, 2 * kHugePage);
+  REQUIRE(slab.ok());
+  std::byte* const base = (*slab)->base();
+  CHECK(reinterpret_cast<uintptr_t>(base) % kHugePage == 0);
+  errno = EDOM;
+  make_shared_huge_page(base);
+  CHECK(errno == EDOM);
+  std::memset(base, 7, kHugePage);
+  make_shared_huge_page(base);  // one that is there already
+  CHECK(base[0] == std::byte{7});
+  CHECK(base[kHugePage - 1] == std::byte{7});
+  CHECK(base[kHugePage] == std::byte{0});
+  const MemoryMap gone = anonymous(kHugePage);
+  make_shared_huge_page(const_cast<std::byte*>(gone.data()) + 8);
   CHECK(errno == EDOM);
 }
 

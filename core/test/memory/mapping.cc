@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "memory/arena.h"
+#include "memory/huge_pages.h"
 #include "memory/private_pages.h"
 
 namespace tw {
@@ -112,6 +113,31 @@ TEST_CASE("lease: private writes stay private and are gone for the next view") {
   std::memset(block->data(), 'b', block->size());
   view = ends.view(block->region(), 4);
   for (size_t i : {size_t{0}, page + 5, page + 6, 4 * page - 1}) CHECK(at(view, i) == 'b');
+}
+
+TEST_CASE("lease: private writes into huge pages stay private, page by page") {
+  Ends ends;
+  auto block = ends.arena->allocate(2 * kHugePage);
+  REQUIRE(block.ok());
+  for (const size_t at : {size_t{0}, kHugePage}) make_shared_huge_page((*block)->data() + at);
+  std::memset((*block)->data(), 'a', (*block)->size());
+  ends.share((*block)->slab());
+  const size_t written = kHugePage + 3 * page_size();
+  for (const uint64_t round : {1, 2}) {
+    CAPTURE(round);
+    auto view = ends.view((*block)->region(), round);
+    view->expose();
+    auto* const bytes = const_cast<std::byte*>(view->bytes().data());
+    CHECK(reinterpret_cast<uintptr_t>(bytes) % kHugePage == 0);
+    CHECK(bytes[written] == std::byte{'a'});
+    bytes[written] = std::byte{'b'};
+    CHECK(bytes[written - 1] == std::byte{'a'});
+    CHECK((*block)->data()[written] == std::byte{'a'});
+    (*block)->data()[2 * page_size()] = std::byte{'c'};  // elsewhere the owner's bytes are seen
+    CHECK(bytes[2 * page_size()] == std::byte{'c'});
+    view = nullptr;
+    CHECK(ends.ledger->ids.size() == round);
+  }
 }
 
 TEST_CASE("lease: views that were not exposed cost no scan, and drop nothing") {

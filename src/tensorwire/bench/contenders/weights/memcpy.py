@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limit that memory sets: each receiver copies parameters that it has itself, at the same
-time, and receives nothing."""
+time, and receives nothing. The first version goes to memory that nobody has used, as in any process
+that has just begun."""
 
 from __future__ import annotations
 
@@ -25,21 +26,25 @@ from tensorwire.bench.suites.weights.contender import (
 
 class _Copy(Weights):
     def __init__(self, params: Params, *, receives: bool) -> None:
-        self._params = params
+        self._held = params
         # Of a value of its own: pages of zeros would all be the same one.
-        self._pairs = (
-            [(param, np.full_like(param, 7)) for param in params.values()] if receives else []
+        self._sources = (
+            {name: np.full_like(param, 7) for name, param in params.items()} if receives else {}
         )
+        self._moved = False
 
     def prepare(self, number: int) -> None:
         return
 
     def move(self, number: int) -> None:
-        for param, source in self._pairs:
-            np.copyto(param, source)
+        if self._sources and not self._moved:
+            self._held = {name: np.empty_like(source) for name, source in self._sources.items()}
+        self._moved = True
+        for name, source in self._sources.items():
+            np.copyto(self._held[name], source)
 
     def held(self) -> Params:
-        return self._params
+        return self._held
 
 
 class _Rank(Rank):
