@@ -9,7 +9,7 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, command, measure
 from tensorwire.cli.group import single
-from tensorwire.cli.options import DAY, Json, Output, Plot, Rounds, Seconds, usage, words
+from tensorwire.cli.options import DAY, Csv, Json, Output, Plot, Rounds, Seconds, usage, words
 
 app = single()
 
@@ -32,7 +32,7 @@ def channels(
             min=0, max=DAY, help="Seconds that a step computes on one idle core, before it sends."
         ),
     ] = 0.1,
-    rounds: Rounds = 3,
+    rounds: Rounds = 5,
     seconds: Seconds = 1.0,
     peers: Annotated[
         list[str],
@@ -42,6 +42,7 @@ def channels(
         ),
     ] = ["all"],  # noqa: B006
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -72,4 +73,4 @@ def channels(
         seconds=seconds,
         may_lack=compared.may_lack,
     )
-    measure("--model", Channels.of, wanted, output, json_, plot, draw)
+    measure("--model", Channels.of, wanted, output, json_, plot, draw, csv=csv)

@@ -11,6 +11,7 @@ from tensorwire.cli.bench.figures import Peers, command, measure
 from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
+    Csv,
     Json,
     Output,
     Plot,
@@ -43,6 +44,7 @@ def queue(
         ),
     ] = ["all"],  # noqa: B006
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -64,4 +66,4 @@ def queue(
         seconds=seconds,
         may_lack=compared.may_lack,
     )
-    measure("--peers", Queues.of, wanted, output, json_, plot)
+    measure("--peers", Queues.of, wanted, output, json_, plot, csv=csv)

@@ -11,6 +11,7 @@ from tensorwire.cli.bench.figures import Peers, command, measure
 from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
+    Csv,
     Json,
     Output,
     Plot,
@@ -55,6 +56,7 @@ def remote(
         ),
     ] = ["all"],  # noqa: B006
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -77,4 +79,4 @@ def remote(
         seconds=seconds,
         may_lack=compared.may_lack,
     )
-    measure("--peers", Accesses.of, wanted, output, json_, plot)
+    measure("--peers", Accesses.of, wanted, output, json_, plot, csv=csv)

@@ -11,6 +11,7 @@ from tensorwire.cli.bench.figures import command, measure
 from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     SIZES,
+    Csv,
     Json,
     Output,
     Plot,
@@ -59,6 +60,7 @@ def tensorflow(
         list[str], typer.Option(help="Others to measure: contenders that are installed.")
     ] = [],  # noqa: B006
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -82,4 +84,4 @@ def tensorflow(
         seconds=seconds,
         peers=words("--peers", ",".join(peers)) if peers else [],
     )
-    measure("--peers", Steps.of, wanted, output, json_, plot)
+    measure("--peers", Steps.of, wanted, output, json_, plot, csv=csv)

@@ -12,6 +12,7 @@ from tensorwire.cli.group import single
 from tensorwire.cli.options import (
     DAY,
     SIZES,
+    Csv,
     Json,
     Output,
     Plot,
@@ -53,6 +54,7 @@ def torch(
         typer.Option(help="Others to measure: gloo, what else is installed, all, or none."),
     ] = ["all"],  # noqa: B006
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -78,4 +80,4 @@ def torch(
         seconds=seconds,
         may_lack=compared.may_lack,
     )
-    measure("--peers", Trainings.of, wanted, output, json_, plot)
+    measure("--peers", Trainings.of, wanted, output, json_, plot, csv=csv)

@@ -9,7 +9,17 @@ import typer
 
 from tensorwire.cli.bench.figures import Peers, command, measure
 from tensorwire.cli.group import single
-from tensorwire.cli.options import SIZES, Json, Output, Plot, Rounds, Seconds, choices, sizes_of
+from tensorwire.cli.options import (
+    SIZES,
+    Csv,
+    Json,
+    Output,
+    Plot,
+    Rounds,
+    Seconds,
+    choices,
+    sizes_of,
+)
 
 app = single()
 
@@ -48,6 +58,7 @@ def weights(
     ] = ["all"],  # noqa: B006
     limits: Annotated[bool, typer.Option(help="What memory allows, as a limit line.")] = True,
     output: Output = None,
+    csv: Csv = None,
     plot: Plot = None,
     json_: Json = False,
 ) -> None:
@@ -75,4 +86,4 @@ def weights(
         seconds=seconds,
         may_lack=compared.may_lack,
     )
-    measure("--peers", Weights.of, wanted, output, json_, plot)
+    measure("--peers", Weights.of, wanted, output, json_, plot, csv=csv)
