@@ -58,9 +58,9 @@ constexpr Setting kChunk{
     "TENSORWIRE_CHUNK_BYTES",
     kChunkSizes,
     "the pieces in which large segments travel between hosts: by RDMA of this size, several "
-    "under way together; by TCP of 1M at most, so that small messages pass between. Shared "
+    "under way together; by TCP one after the other, and small messages pass between. Shared "
     "memory does not cut them",
-    nullptr,
+    "4M; by TCP 1M",
     "TF_RDMA_CHUNK_SIZE",
     kChunkSizes};
 

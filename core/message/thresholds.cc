@@ -63,7 +63,9 @@ Thresholds settle(Profile& profile, const Settings& settings, const Wanted& tabl
       source = Source::kTable;
     }
   }
-  profile.chunk_bytes = std::min(profile.chunk_bytes, profile.largest_chunk);
+  const Source chunk = thresholds.sources[static_cast<size_t>(Threshold::kChunk)];
+  if (chunk != Source::kArgument && chunk != Source::kEnvironment)
+    profile.chunk_bytes = std::min(profile.chunk_bytes, profile.largest_chunk);
   for (size_t i = 0; i < kThresholds; ++i) thresholds.bytes[i] = profile.*kRows[i].in_profile;
   return thresholds;
 }

@@ -44,7 +44,7 @@ struct Profile {
   size_t chunk_bytes;     // a larger one is cut into chunks of this size (kPush, kRead)
   uint32_t chunks_in_flight;  // kRead: ready-to-sends outstanding per message
   bool one_sided = false;     // operations on exposed regions need no help of the peer's processor
-  size_t largest_chunk = SIZE_MAX;  // what chunk_bytes may be
+  size_t largest_chunk = SIZE_MAX;  // what chunk_bytes is at most where no user sets it
 };
 
 enum class Wake : uint8_t { kReady, kTimeout, kSignal };

@@ -29,11 +29,18 @@ TEST_CASE("thresholds: where nobody says any, they are the transport's") {
   CHECK(found.sources == std::array<Source, 3>{});
 }
 
-TEST_CASE("thresholds: no chunk is larger than the transport permits") {
+TEST_CASE("thresholds: no table makes chunks larger than the transport's, a user does") {
+  const Wanted large{std::nullopt, std::nullopt, 1 << 20};
   Profile profile = kProfile;
-  const Wanted table{std::nullopt, std::nullopt, 1 << 20};
-  CHECK(settle(profile, {}, table, {}).bytes[2] == 64 << 10);
+  CHECK(settle(profile, {}, large, {}).bytes[2] == 64 << 10);
   CHECK(profile.chunk_bytes == 64 << 10);
+  CHECK(settle(profile, {}, {}, large).bytes[2] == 1 << 20);
+  CHECK(profile.chunk_bytes == 1 << 20);
+  Settings settings;
+  settings.chunk_given = true;
+  profile = kProfile;
+  profile.chunk_bytes = 2 << 20;
+  CHECK(settle(profile, settings, large, {}).bytes[2] == 2 << 20);
 }
 
 TEST_CASE("thresholds: names lead back to them") {

@@ -22,8 +22,9 @@
 namespace tw {
 namespace {
 
-// A push chunk holds up small messages behind it for its own time on the wire.
-constexpr size_t kLargestChunk = 1 << 20;
+// A push chunk holds up small messages behind it for its own time on the wire. Nothing else bounds
+// it below what a frame carries, so that whoever sets a larger one gets it.
+constexpr size_t kUnaskedChunk = 1 << 20;
 
 Code code_of(int error) {
   switch (error) {
@@ -91,10 +92,11 @@ TcpTransport::TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings)
                Bulk::kPush,
                settings.coalesce_bytes,
                settings.eager_bytes,
-               std::min(settings.chunk_bytes, kLargestChunk),
+               settings.chunk_given ? settings.chunk_bytes
+                                    : std::min(settings.chunk_bytes, kUnaskedChunk),
                1,
                false,
-               kLargestChunk} {}
+               kUnaskedChunk} {}
 
 TcpTransport::~TcpTransport() { unwatch(); }
 

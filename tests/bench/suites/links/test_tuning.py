@@ -17,12 +17,12 @@ import tensorwire
 from tensorwire import _core
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.suites.links.checking import (
-    FIXED,
     Checked,
     checks,
     compare,
     copies,
     does,
+    fixed_values,
 )
 from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
 from tensorwire.bench.suites.links.report import as_report
@@ -111,7 +111,7 @@ def test_choices_are_of_the_peer_and_never_coalesce_more_than_is_copied() -> Non
     found = {choice.threshold: choice for choice in choices(down, "tcp")}
     assert {choice.peer for choice in found.values()} == {"10.0.0.2"}
     assert found["eager_bytes"].bytes == found["coalesce_bytes"].bytes == 5792
-    assert found["chunk_bytes"].bytes == DEFAULT.chunk
+    assert found["chunk_bytes"].bytes == default_of("tcp").chunk == 1 << 20
     assert peer_of("shm", "unix:") == peer_of("tcp", "ipv4:127.0.0.1:1") == "same_host"
     assert peer_of("tcp", "ipv6:[fd00::2]:1") == "fd00::2"
 
@@ -142,12 +142,14 @@ def test_a_check_takes_links_that_do_the_same_as_one() -> None:
     shape, found = Shape("call", "ordinary", 16 * KB), Fixed(8 * KB, 8 * KB, 4 << 20)
     visits = {
         (shape, fixed): [20.0 if copies(fixed, shape.size) else 10.0] * 3
-        for fixed in (DEFAULT, found, *FIXED)
+        for fixed in (DEFAULT, found, *fixed_values(DEFAULT))
     }
-    visits[shape, FIXED[0]][0] = 1.0  # by chance; it goes in bulk, as what was found
-    (row,) = compare(visits, DEFAULT, found, cuts=True)
+    visits[shape, fixed_values(DEFAULT)[0]][0] = (
+        1.0  # by chance; it goes in bulk, as what was found
+    )
+    (row,) = compare(visits, DEFAULT, found, in_chunks=True)
     assert (row.default_us, row.tuned_us, row.best_us) == pytest.approx((20.0, 10.0, 10.0))
-    (row,) = compare(visits, DEFAULT, DEFAULT, cuts=True)
+    (row,) = compare(visits, DEFAULT, DEFAULT, in_chunks=True)
     assert not row.passed
 
 
@@ -160,7 +162,7 @@ def test_a_check_tells_the_shape_that_loses_most() -> None:
         for case, each in times.items()
         for fixed, us in zip((DEFAULT, found), each, strict=True)
     }
-    (row,) = compare(visits, DEFAULT, found, cuts=False)
+    (row,) = compare(visits, DEFAULT, found, in_chunks=False)
     assert row.tuned_us < row.default_us
     assert row.worst == pytest.approx(0.625)
     assert not row.passed

@@ -12,13 +12,13 @@ from tensorwire import transports
 from tensorwire.bench.harness.measure import quantile
 from tensorwire.bench.suites.links.curves import CALM, Fixed, Plan, Shape, Visits
 from tensorwire.bench.suites.links.tuning import (
-    DEFAULT,
     LARGE,
     PARTS,
     SEVERAL,
     SIZES,
     chunking,
     coalescing,
+    cuts,
     default_of,
     mean,
 )
@@ -28,10 +28,8 @@ NEVER_BELOW: Final = 0.9
 """What the check asks for: within so much of the best fixed value at each size, and for each shape
 so much of the defaults' speed at least."""
 SMALLEST: Final = 256
-FIXED: Final = tuple(
-    Fixed(min(DEFAULT.coalesce, nbytes), nbytes, DEFAULT.chunk)
-    for nbytes in (0, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 << 20)
-)
+FIXED: Final = (0, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 << 20)
+"""Bytes up to which segments are copied along, of the fixed values."""
 
 
 @dataclass(frozen=True)
@@ -56,26 +54,29 @@ class Checked:
         )
 
 
+def fixed_values(default: Fixed) -> list[Fixed]:
+    return [Fixed(min(default.coalesce, each), each, default.chunk) for each in FIXED]
+
+
 def checks(transport: str, found: Fixed) -> Plan:
     """Segments with each value of the threshold for copying, several small ones with each for
     coalescing and large ones with each for chunks; all of them as by default and as tuned."""
     default = default_of(transport)
     origins = ("ordinary", "published") if transports.lends(transport) else ("ordinary",)
-    cuts = transport != "shm"
     plan = []
     for segments, size in (
         *((1, size) for size in dict.fromkeys((SMALLEST, *SIZES, *LARGE))),
         *((count, size) for count, sizes in (PARTS, SEVERAL) for size in sizes),
     ):
         small = segments > 1 and size in PARTS[1]
-        others = coalescing(default) if small else list(FIXED)
+        others = coalescing(default) if small else fixed_values(default)
         if size in LARGE:
-            others = [*others, *(chunking(default) if cuts else [])]
+            others = [*others, *(chunking(default) if cuts(transport) else [])]
         links = list(dict.fromkeys([default, found, *others]))
         for case in ("call", "stream"):
             for origin in ("ordinary",) if small else origins:
                 shape = Shape(case, origin, size, segments)
-                if len({does(fixed, shape, cuts) for fixed in links}) > 1:
+                if len({does(fixed, shape, cuts(transport)) for fixed in links}) > 1:
                     plan.append((shape, links))
     return plan
 
@@ -85,20 +86,20 @@ def copies(fixed: Fixed, size: int) -> bool:
     return size <= max(fixed.eager, fixed.coalesce)
 
 
-def does(fixed: Fixed, shape: Shape, cuts: bool) -> Hashable:
+def does(fixed: Fixed, shape: Shape, in_chunks: bool) -> Hashable:
     """What a link does with a shape, the same for links that differ in what does not matter to it.
-    cuts: whether messages of its transport are cut into chunks."""
+    in_chunks: whether its transport cuts large ones."""
     copied = copies(fixed, shape.size)
-    chunk = min(fixed.chunk, shape.size) if cuts and not copied else 0
+    chunk = min(fixed.chunk, shape.size) if in_chunks and not copied else 0
     return copied, fixed.coalesce if shape.segments > 1 else 0, chunk
 
 
-def compare(visits: Visits, default: Fixed, found: Fixed, *, cuts: bool) -> list[Checked]:
+def compare(visits: Visits, default: Fixed, found: Fixed, *, in_chunks: bool) -> list[Checked]:
     """Links that do the same with a shape count as one there: what they differ by is chance."""
     pooled: dict[Shape, dict[Hashable, list[float]]] = {}
     for (shape, fixed), each in visits.items():
         ways = pooled.setdefault(shape, {})
-        ways.setdefault(does(fixed, shape, cuts), []).extend(each)
+        ways.setdefault(does(fixed, shape, in_chunks), []).extend(each)
     took = {
         shape: {way: quantile(sorted(each), CALM) for way, each in ways.items()}
         for shape, ways in pooled.items()
@@ -109,7 +110,7 @@ def compare(visits: Visits, default: Fixed, found: Fixed, *, cuts: bool) -> list
         known = {way for each in own.values() for way in each}
         means = {way: mean(each[way] for each in own.values()) for way in known}
         shape = next(iter(own))
-        usual, tuned = (does(fixed, shape, cuts) for fixed in (default, found))
+        usual, tuned = (does(fixed, shape, in_chunks) for fixed in (default, found))
         worst = min(each[usual] / each[tuned] for each in own.values())
         rows.append(Checked(size, means[usual], means[tuned], min(means.values()), segments, worst))
     return rows

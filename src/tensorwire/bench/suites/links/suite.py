@@ -9,7 +9,7 @@ from tensorwire.bench.harness.schedule import Progress
 from tensorwire.bench.suites.links.checking import Checked, checks, compare
 from tensorwire.bench.suites.links.curves import Curves, measure
 from tensorwire.bench.suites.links.service import Server
-from tensorwire.bench.suites.links.tuning import Choice, choices, default_of, plan, tuned
+from tensorwire.bench.suites.links.tuning import Choice, choices, cuts, default_of, plan, tuned
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,6 @@ def tune(
             server, transport, checks(transport, tuned(chosen)), rounds, seconds, progress
         )
         checked = compare(
-            after.visits, default_of(transport), tuned(chosen), cuts=transport != "shm"
+            after.visits, default_of(transport), tuned(chosen), in_chunks=cuts(transport)
         )
     return Tuned(transport, curves, chosen, checked)

@@ -23,7 +23,10 @@ CLEARLY: Final = 1.05
 by."""
 DEFAULT: Final = Fixed(8 << 10, 16 << 10, 4 << 20)
 """Of transports that ``DEFAULTS`` does not name."""
-DEFAULTS: Final[Mapping[str, Fixed]] = {"shm": Fixed(8 << 10, 8 << 10, 4 << 20)}
+DEFAULTS: Final[Mapping[str, Fixed]] = {
+    "shm": Fixed(8 << 10, 8 << 10, 4 << 20),
+    "tcp": Fixed(8 << 10, 16 << 10, 1 << 20),
+}
 MOST: Final = 1 << 20
 """Bytes up to which segments can be copied along."""
 SIZES: Final = (2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10)
@@ -34,6 +37,7 @@ PARTS: Final = (16, (256, 2 << 10, 6 << 10))
 SEVERAL: Final = (10, (10 << 10, 20 << 10))
 """... for the change between copying along and bulk: as variables of a model have them."""
 CHUNKS: Final = (256 << 10, 512 << 10, 1 << 20, 4 << 20)
+"""Over TCP a table makes none larger than the default: they would hold up small messages."""
 LARGE: Final = (1 << 20, 8 << 20)
 """Of one segment, for chunks."""
 COPIED: Final = Fixed(DEFAULT.coalesce, MOST, DEFAULT.chunk)
@@ -62,6 +66,11 @@ def default_of(transport: str) -> Fixed:
     return DEFAULTS.get(transport, DEFAULT)
 
 
+def cuts(transport: str) -> bool:
+    """Whether large segments go in chunks: shared memory lends them whole."""
+    return transport != "shm"
+
+
 def plan(transport: str) -> Plan:
     default = default_of(transport)
     origins = ("ordinary", "published") if transports.lends(transport) else ("ordinary",)
@@ -78,7 +87,7 @@ def plan(transport: str) -> Plan:
         for size in sizes
         for case in ("call", "stream")
     ]
-    if transport == "shm":  # which cuts nothing
+    if not cuts(transport):
         return [*segments, *several]
     large = [
         (Shape(case, origin, size), chunking(default)) for size in LARGE for case, origin in kinds
@@ -91,7 +100,7 @@ def coalescing(default: Fixed) -> list[Fixed]:
 
 
 def chunking(default: Fixed) -> list[Fixed]:
-    return [replace(default, chunk=nbytes) for nbytes in CHUNKS]
+    return [replace(default, chunk=nbytes) for nbytes in CHUNKS if nbytes <= default.chunk]
 
 
 def mean(ratios: Iterable[float]) -> float:
@@ -165,7 +174,7 @@ def choices(curves: Curves, transport: str) -> list[Choice]:
     coalesce = fastest(times, coalescing(default), lambda fixed: fixed.coalesce, default.coalesce)
     # What is coalesced is copied along, whatever the other threshold.
     found = [min(coalesce, eager), eager, default.chunk]
-    if transport != "shm":
+    if cuts(transport):
         found[2] = fastest(times, chunking(default), lambda fixed: fixed.chunk, default.chunk)
     peer = peer_of(transport, curves.address)
     return [
@@ -192,19 +201,25 @@ def rule(transport: str, peer: str, threshold: str, nbytes: int) -> str:
     return f"{transport:<9}  {peer:<11}  {threshold:<14}  {nbytes}\n"
 
 
+def rules_of(path: Path) -> list[tuple[str, str, str, int]]:
+    """Transport, peer, threshold and bytes of each rule in a table; none where it cannot be
+    read."""
+    try:
+        lines = [line.partition("#")[0].split() for line in path.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [
+        (words[0], words[1], words[2], int(words[3]))
+        for words in lines
+        if len(words) == 4 and words[3].isdigit()
+    ]
+
+
 def table(path: Path, chosen: Sequence[Choice]) -> str:
     """What the file is to hold: the new rules, and the old ones for links that were not measured
     now. What stays as it is by default has none."""
     measured = {(choice.transport, choice.peer) for choice in chosen}
-    try:
-        old = [line.partition("#")[0].split() for line in path.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError):
-        old = []
-    kept = [
-        rule(words[0], words[1], words[2], int(words[3]))
-        for words in old
-        if len(words) == 4 and words[3].isdigit() and (words[0], words[1]) not in measured
-    ]
+    kept = [rule(*each) for each in rules_of(path) if each[:2] not in measured]
     when = time.strftime("%Y-%m-%d", time.gmtime())
     head = (
         f"# Made by tensorwire tune links, {when}: thresholds of this host's links.\n"
