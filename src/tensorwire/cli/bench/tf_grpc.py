@@ -198,12 +198,12 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         ] = None,
         json_: Json = False,
     ) -> None:
-        from tensorwire.bench.contenders.tf_grpc.tensorwire import IDEAS, PIPELINING
         from tensorwire.bench.harness.tokens import Token
         from tensorwire.bench.report.tables import ZERO_COPY
         from tensorwire.bench.suites.tf_grpc import remote
         from tensorwire.bench.suites.tf_grpc.cluster import Settings
         from tensorwire.bench.suites.tf_grpc.contender import MODES, ORIGINS, find, names
+        from tensorwire.bench.suites.tf_grpc.ideas import IDEAS, PIPELINING, why_same
         from tensorwire.bench.suites.tf_grpc.payloads import CATEGORIES, SCHEMES, Mix, Sizes
         from tensorwire.bench.suites.tf_grpc.suite import (
             LIMITS,
@@ -215,6 +215,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             topology_of_ranks,
         )
         from tensorwire.bench.suites.tf_grpc.suite import plot as draw
+        from tensorwire.transports import lends
 
         if rate and window > 1:
             raise typer.BadParameter("calls at a --rate have no window", param_hint="--window")
@@ -233,11 +234,21 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         if ZERO_COPY in ideas:  # which is what ordinary rows are without, beside published ones
             ideas.remove(ZERO_COPY)
             origins = [*ORIGINS]
+            if not any(map(lends, ahead)):
+                raise typer.BadParameter(
+                    f"{', '.join(ahead)} sends any memory as it lies: {ZERO_COPY} is no choice",
+                    param_hint="--without",
+                )
         if PIPELINING in ideas and window == 1:
             raise typer.BadParameter(
                 f"{PIPELINING} is calls under way together: give --window 8, too",
                 param_hint="--without",
             )
+        for idea in ideas:
+            same = [why_same(idea, each) for each in ahead]
+            if ahead and all(same):
+                reasons = "; ".join(dict.fromkeys(map(str, same)))
+                raise typer.BadParameter(f"{idea}: {reasons}", param_hint="--without")
         ranks: Ranks | None = context.obj
         far = serve or connect or (ranks is not None and not ranks.near)
         token = usage("--token-file", Token.of, token_file) if far else None
@@ -294,7 +305,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             seconds=seconds,
             settings=Settings(warm_up, rate, monitor, str(token.file) if token else "", link),
             without=ideas,
-            may_lack=compared.may_lack,
+            # One that makes no difference on some transports is measured on the others.
+            may_lack=[*compared.may_lack, *(f"{OWN}-without-{idea}" for idea in ideas)],
             remote=usage("--connect", lambda where: remote.look_up(where, port, token), where),
             window=window,
         )

@@ -6,12 +6,8 @@ Server and client are in one process, and connected as those of a run are."""
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -186,49 +182,6 @@ def test_without_pipelining_calls_have_no_window(name: str, kind: type) -> None:
         assert type(load) is kind
         assert load.timed(0, 0.001, 0).durations
         assert ("one call" in client.note()) == (kind is Turns)
-
-
-def test_thresholds_of_no_table_are_no_idea(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without = find("tensorwire-without-tuning")
-    monkeypatch.setenv("TENSORWIRE_LINK_TUNING", str(tmp_path / "links.table"))
-    assert "tensorwire tune links" in (without.viable("tcp") or "")
-    (tmp_path / "links.table").touch()
-    assert without.viable("tcp") is None
-    assert without.environment() == {"TENSORWIRE_LINK_TUNING": "off"}
-
-
-_THREE_SIZES = """
-import json
-from tensorwire.bench.contenders.tf_grpc.tensorwire import Tensorwire
-from tensorwire.bench.suites.tf_grpc.contender import Request
-
-made = Tensorwire()
-request = Request("acknowledge", "non-serialized", "ordinary", True, ((10, 10_240, 1 << 20),))
-with made.serve("tcp", "127.0.0.1", 0, None) as address, made.connect("tcp", address, None) as end:
-    with end.calls(request) as calls:
-        calls[0]()
-    stats = end.channel.stats()["link"]
-print(json.dumps([stats["segments_sent_pushed"], stats["frames_sent_eager"]]))
-"""
-
-
-# Beside the three there is the byte of the call by which a client connects.
-@pytest.mark.parametrize(("idea", "pushed", "eager"), [("", 1, 1), ("adaptive", 4, 0)])
-def test_without_the_choice_by_size_all_buffers_go_alike(
-    idea: str, pushed: int, eager: int
-) -> None:
-    without = find(f"tensorwire-without-{idea}" if idea else "tensorwire")
-    found = subprocess.run(
-        [sys.executable, "-c", _THREE_SIZES],
-        env={**os.environ, **without.environment()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert json.loads(found.stdout) == [pushed, eager]
 
 
 payloads = st.lists(st.integers(1, 300), min_size=1, max_size=8).map(tuple)

@@ -272,8 +272,8 @@ def test_servers_and_workers_of_every_kind(tmp_path: Path) -> None:
     done = command(
         *("ps-throughput", "--servers", "2", "--workers", "2", *QUICK, "--json"),
         *("--scheme", "random,custom", "--pattern", "sms", "--categories", "small,medium"),
-        *("--mode", "non-serialized,serialized", "--transport", "tcp", "--origin", "ordinary"),
-        *("--without", "zero-copy", "--csv", str(tmp_path / "rows.csv")),
+        *("--mode", "non-serialized,serialized", "--transport", "tcp"),
+        *("--origin", "ordinary,published", "--csv", str(tmp_path / "rows.csv")),
     )
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
@@ -509,6 +509,9 @@ def test_wrong_usage_is_told() -> None:
         (("p2p-latency", "--transport", "auto"), "none of shm, verbs, tcp"),
         (("p2p-latency", "--without", "tcp"), "none of coalescing, eager, rendezvous"),
         (("p2p-latency", "--without", "zero-copy,pipelining"), "give --window 8, too"),
+        (("p2p-latency", "--without", "zero-copy", "--transport", "tcp"), "zero-copy is no choice"),
+        (("p2p-latency", "--without", "chunking", "--transport", "shm"), "shm hands large"),
+        (("p2p-latency", "--without", "eager", "--transport", "shm"), "adaptive is without both"),
     ):
         done = command(*arguments)
         assert done.exit_code == 2, done.output

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,7 +20,6 @@ from tensorwire.bench.contenders.tf_grpc.grpcio import (
     of_grpc,
 )
 from tensorwire.bench.harness.tokens import guards, proof
-from tensorwire.bench.suites.links.tuning import default_path
 from tensorwire.bench.suites.rpc.messages import OPTIONS
 from tensorwire.bench.suites.tf_grpc.contender import (
     MODES,
@@ -36,6 +33,7 @@ from tensorwire.bench.suites.tf_grpc.contender import (
     fill,
     octets,
 )
+from tensorwire.bench.suites.tf_grpc.ideas import IDEAS, PIPELINING, why_same
 from tensorwire.bench.suites.tf_grpc.messages import Messages
 from tensorwire.bench.suites.tf_grpc.payloads import Payload
 from tensorwire.rpc import segments
@@ -43,27 +41,6 @@ from tensorwire.transports import names, why_not
 
 if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
-
-
-LINK_TUNING: Final = "TENSORWIRE_LINK_TUNING"
-TUNING: Final = "tuning"
-PIPELINING: Final = "pipelining"
-"""The idea that no setting takes away: without it a caller has one call under way."""
-IDEAS: Final[Mapping[str, Mapping[str, str]]] = {
-    "coalescing": {"TENSORWIRE_COALESCE_BYTES": "0"},
-    "eager": {"TENSORWIRE_EAGER_BYTES": "0"},
-    "rendezvous": {"TENSORWIRE_EAGER_BYTES": "1M"},
-    "chunking": {"TENSORWIRE_CHUNK_BYTES": "64M"},
-    "adaptive": {
-        "TENSORWIRE_EAGER_BYTES": "0",
-        "TENSORWIRE_COALESCE_BYTES": "0",
-        LINK_TUNING: "off",
-    },
-    "spinning": {"TENSORWIRE_SPIN_US": "0"},
-    TUNING: {LINK_TUNING: "off"},
-    PIPELINING: {},
-}
-"""What a variant does without, and the settings by which it does."""
 
 
 def published(payload: Payload) -> list[Octets]:
@@ -83,12 +60,6 @@ def in_segments(origin: str) -> Messages:
         tuple,
         segments(list),
     )
-
-
-def tuned() -> bool:
-    """Whether this host's links have a table of ``tensorwire tune links`` to take."""
-    named = os.environ.get(LINK_TUNING) or "auto"
-    return named != "off" and (default_path() if named == "auto" else Path(named)).exists()
 
 
 class _Caller(Caller):
@@ -130,8 +101,8 @@ class Tensorwire(Contender):
     def viable(self, transport: str) -> str | None:
         if transport not in names():
             return f"measured over {', '.join(names())}: grpcio's row is what gRPC gives"
-        if self.without == TUNING and not tuned():
-            return "links of this host have no table to do without: tensorwire tune links"
+        if self.without and (reason := why_same(self.without, transport)) is not None:
+            return f"without {self.without} it is the same: {reason}"
         return why_not(transport)
 
     @contextmanager
