@@ -62,7 +62,9 @@ def _what(command: str) -> str:
 def collectives() -> str:
     found = kept("collectives")
     made = {_what(each["command"]): Report.from_json(each["report"]) for each in found}
-    by_two, by_four, _, over_tcp, moved, rooted, sent = map(_what, SETS["collectives"].commands)
+    by_two, by_four, of_types, over_tcp, moved, rooted, sent = map(
+        _what, SETS["collectives"].commands
+    )
 
     def line(title: str, command: str, case: str, size: str, ours: str = "tensorwire") -> Line:
         rows = Rows([made[command]] if command in made else [])
@@ -74,6 +76,16 @@ def collectives() -> str:
         by_mpi = (_against(own, mpich), _against(own, openmpi))
         return [f"{title}, {size}", _time(own), _against(own, gloo, bold=True), *by_mpi, share]
 
+    def halves() -> Line:
+        """The same bytes in twice as many elements."""
+        rows = Rows([made[of_types]] if of_types in made else [])
+        whole, half = (
+            rows.one(contender="tensorwire", payload=payload, size=64 * MB)
+            for payload in ("float32", "bfloat16")
+        )
+        beside = f" ({faster(half, whole)} the speed of float32)" if whole and half else ""
+        return [f"all-reduce of bfloat16, 2 ranks, 64 MiB{beside}", _time(half), "", "", "", ""]
+
     return table(
         ["what", "tensorwire", "x gloo", "x MPICH", "x Open MPI", "of what memory allows"],
         [
@@ -83,6 +95,7 @@ def collectives() -> str:
                 line("all-reduce over TCP, 2 ranks", over_tcp, "all_reduce", size, "tensorwire-tcp")
                 for size in REDUCED_OVER_TCP
             ),
+            halves(),
             *(line(f"`{case}`, 2 ranks", moved, case, "64 MiB") for case in MOVED),
             *(line(f"`{case}`, 2 ranks", rooted, case, "64 MiB") for case in ROOTED),
             *(line(f"`{case}`, a message", sent, case, size) for case, size in SENT),

@@ -25,6 +25,8 @@ from tensorwire import cli
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.suites.tensorflow.cases import MANY
 from tensorwire.bench.suites.tf_grpc.suite import BENCHMARKS
+from tensorwire.bench.suites.train.command import ROUNDS
+from tensorwire.cli.bench import Commands
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda each: f"{each.page}-{each.name}")
@@ -82,25 +84,51 @@ def test_pages_tell_how_long_it_takes() -> None:
     assert f"what matters most in {quick} minutes" in line
 
 
-@pytest.mark.parametrize("name", sorted(SETS.keys() - sets.FEWER_ROUNDS))
-def test_commands_are_of_five_rounds(name: str) -> None:
-    for command in SETS[name].commands:
-        given = re.search(r"--rounds (\d+)", command)
-        assert given is None or int(given[1]) >= sets.LEAST_ROUNDS, command
+COMMANDS = [each for made in SETS.values() for each in made.commands]
 
 
-@pytest.mark.parametrize("text", [each for made in SETS.values() for each in made.commands])
-def test_commands_are_those_that_there_are(text: str) -> None:
-    """They parse; nothing runs."""
+def words_of(text: str) -> list[str]:
+    """Without variables of the environment."""
     words = shlex.split(text)
-    first = words.index("tensorwire")
+    return words[words.index("tensorwire") :]
+
+
+def parameters(text: str) -> dict[str, Any]:
+    """As a command is run with them: those that are given, and the defaults of others."""
     command: Any = typer.main.get_command(cli.app)
-    rest = words[first + 1 :]
+    rest = words_of(text)[1:]
     while hasattr(command, "summaries"):
         command = command.load(rest.pop(0))
     with command.make_context("tensorwire", rest, resilient_parsing=False) as context:
-        peers = context.params.get("peers") or []
-    known = {name for names in contenders(words[first + 2]) for name in names}
+        found: dict[str, Any] = context.params
+    return found
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_commands_are_of_five_rounds(text: str) -> None:
+    """Or have a reason to be of fewer."""
+    rounds = parameters(text)["rounds"] or ROUNDS
+    fewer = any(" ".join(words_of(text)).startswith(begin) for begin in sets.FEWER_ROUNDS)
+    assert (rounds < sets.LEAST_ROUNDS) == fewer, f"{rounds} rounds"
+
+
+def test_each_reason_for_fewer_rounds_is_of_a_command() -> None:
+    for begin, reason in sets.FEWER_ROUNDS.items():
+        assert reason
+        assert any(" ".join(words_of(text)).startswith(begin) for text in COMMANDS), begin
+
+
+def test_every_bench_is_of_five_rounds_by_default() -> None:
+    for name in Commands.summaries:
+        if name != "compare":
+            assert parameters(f"tensorwire bench {name}")["rounds"] >= sets.LEAST_ROUNDS, name
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_commands_are_those_that_there_are(text: str) -> None:
+    """They parse; nothing runs."""
+    peers = parameters(text).get("peers") or []
+    known = {name for names in contenders(words_of(text)[2]) for name in names}
     assert {each for peer in peers for each in peer.split(",")} <= known | {"all", "none"}
 
 

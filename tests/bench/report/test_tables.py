@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,11 +22,11 @@ def row(contender: str, way: str, p50_us: float = 0, **more: Any) -> Row:
     return Row(contender, way, "uniform", SIZE, **wanted)
 
 
-def run(*rows: Row, rounds: bool = True, **details: Any) -> Run:
+def run(*rows: Row, rounds: bool = True, suite: str = "p2p-latency", **details: Any) -> Run:
     if rounds:
         details["rounds"] = [{"p50_us": [each.p50_us] * 5} for each in rows]
     environment = {"notes": [], "interrupted": False, "roles": ROLES}
-    report = Report("p2p-latency", "grpcio", environment, list(rows), details)
+    report = Report(suite, "grpcio", environment, list(rows), details)
     (found,) = parse(json.dumps(report.to_json()).encode(), "run.json")
     return found
 
@@ -57,6 +58,20 @@ def test_each_idea_is_compared_with_the_same_without_it() -> None:
     assert found.about.endswith(
         ": chunking (up to 1.50x), zero-copy (up to 1.25x). In none: eager."
     )
+
+
+def test_types_are_beside_the_first_with_the_same_bytes() -> None:
+    made = [row("tensorwire", "shm", 90, payload=name) for name in ("float32", "bfloat16", "int8")]
+    made[1:] = [replace(made[1], p50_us=100), replace(made[2], p50_us=45)]
+    other = replace(made[1], contender="gloo")
+    found = tables.of_types(run(*made, other, suite="collectives"))
+    assert found is not None
+    assert found.head[6] == "x float32"
+    assert [each[4:] for each in found.rows] == [
+        ["bfloat16", "100 us", "0.90x (0.90 to 0.90)", "yes"],
+        ["int8", "45 us", "2.00x (2.00 to 2.00)", "yes"],
+    ]
+    assert tables.of_types(run(*made)) is None, "payloads of calls are no types"
 
 
 def test_what_is_only_announced_tells_nothing_of_copies() -> None:
@@ -151,7 +166,7 @@ def test_runs_without_any_of_that_have_no_such_tables() -> None:
         row("memory", "memory", 9, reads=False), row("tensorwire", "shm", 100, reads=False)
     )
     for each in (plain, copies):
-        assert [make(each) for make in tables.SPECIAL] == [None] * 4
+        assert [make(each) for make in tables.SPECIAL] == [None] * 5
 
 
 def test_details_of_other_rows_are_refused() -> None:

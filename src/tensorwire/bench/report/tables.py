@@ -15,6 +15,7 @@ from tensorwire.bench.report.leads import Lead, Leads
 from tensorwire.bench.report.printed import figure_in_words, noise_in_words
 from tensorwire.bench.report.runs import Measured, Run
 from tensorwire.bench.report.speed import LEAST_ROUNDS, Ratio, figure, ratio
+from tensorwire.transports import lends
 
 WITHOUT: Final = "-without-"
 """In the name of a contender, before the one idea that it does without."""
@@ -201,6 +202,8 @@ def _copied(measured: Measured, whole: Sequence[Measured]) -> Measured | None:
     """The same of ordinary memory."""
     if measured.row.origin != "published" or measured.announced:
         return None
+    if not lends(measured.row.transport):  # it sends any memory as it lies
+        return None
     same = (
         each
         for each in whole
@@ -217,6 +220,29 @@ def _gain(measured: Measured, without: Measured | None) -> Ratio | None:
 
 def _in_words(by: Ratio | None) -> str:
     return "" if by is None else f"{by.value:.2f}x ({noise_in_words(by)})"
+
+
+def of_types(run: Run) -> Table | None:
+    """How many times faster than the same bytes of the first type each other type is; None where
+    not several were measured."""
+    first: dict[tuple[str, str, str, int], Measured] = {}
+    rows = []
+    head = ["contender", "path", "case", "size", "type", "p50", "x", "beyond noise"]
+    for each in run.measured if run.report.suite == "collectives" else ():
+        row = each.row
+        base = first.setdefault((row.contender, row.transport, row.case, row.size), each)
+        if base is each or row.p50_us is None:
+            continue
+        head[6] = f"x {base.row.payload}"
+        by = _gain(each, base)
+        told = ["", ""] if by is None else [_in_words(by), "yes" if by.beyond_noise else "no"]
+        what = [row.contender, row.transport, row.case, format_size(row.size), row.payload]
+        rows.append([*what, duration(row.p50_us), *told])
+    about = (
+        f"How many times faster each is than the same number of bytes of {head[6][2:]}, by the "
+        "same contender in the same rounds."
+    )
+    return Table("What types of elements take", head, rows, 5, about) if rows else None
 
 
 def of_serializers(run: Run) -> Table | None:
@@ -342,6 +368,7 @@ def _or_empty(text: Callable[[float], str], value: float | None) -> str:
 
 SPECIAL: Final[Sequence[Callable[[Run], Table | None]]] = (
     of_ideas,
+    of_types,
     of_serializers,
     of_reading,
     of_scaling,

@@ -29,6 +29,7 @@ app = single()
     "collectives",
     "--cases all_reduce --sizes 8,64M --rounds 9",
     "--ranks 4 --dtype float16 --peers gloo",
+    "--cases all_reduce --sizes 64M --dtype float32,bfloat16 --peers none",
     "--peers mpich,openmpi --json --output figures.json",
     "--device cuda --cases all_reduce --peers gloo",
 )
@@ -46,7 +47,11 @@ def collectives(
     ] = "8,64K,1M,8M,64M,256M",
     ranks: Annotated[int, typer.Option(min=2, help="Processes of a group.")] = 2,
     dtype: Annotated[
-        str, typer.Option(help="float32, float64, float16, bfloat16, int8, int32, int64 or uint8.")
+        str,
+        typer.Option(
+            help="float32, float64, float16, bfloat16, int8, int32, int64 or uint8; several by "
+            "commas, of which the others are compared with the first."
+        ),
     ] = "float32",
     device: Annotated[
         str,
@@ -88,9 +93,10 @@ def collectives(
     found = {name: find(name) for name in names() if name not in (*OWN, LIMIT)}
     others = [name for name, contender in found.items() if place in contender.devices]
     compared = Peers.of(peers, others, find, OWN[1])
-    (kind,) = choices("--dtype", dtype, DTYPES)[:1]
+    kinds = choices("--dtype", dtype, DTYPES)
     try:
-        type_of(kind)
+        for kind in kinds:
+            type_of(kind)
     except ImportError:
         raise typer.BadParameter(
             f"{kind} needs ml_dtypes: pip install ml_dtypes", param_hint="--dtype"
@@ -99,7 +105,7 @@ def collectives(
         cases=choices("--cases", cases, OPERATIONS),
         sizes=sizes_of("--sizes", sizes, 1, 1),
         ranks=ranks,
-        dtype=kind,
+        dtypes=kinds,
         peers=compared.chosen,
         limits=limits,
         rounds=rounds,

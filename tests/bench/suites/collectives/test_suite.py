@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,7 +51,7 @@ def command(*arguments: str) -> Any:
 
 
 def test_sizes_that_become_one_are_measured_once() -> None:
-    works = plan(["all_gather", "all_reduce", "barrier"], [8, 16, 64], ranks=4, dtype="float32")
+    works = plan(["all_gather", "all_reduce", "barrier"], [8, 16, 64], 4, "float32")
     assert [(work.case, work.size) for work in works] == [
         ("all_gather", 16),
         ("all_gather", 64),
@@ -69,12 +70,11 @@ def test_how_many_calls_fill_a_visit(nanoseconds: list[int], calls: int) -> None
     assert Calls(nanoseconds, 0.0).within(0.1) == calls
 
 
+@dataclass
 class FakeRanks:
+    path: str
+    p50: float
     note = ""
-
-    def __init__(self, entry: Entry, p50: float) -> None:
-        self.path = entry.transport
-        self.p50 = p50
 
     def visit(self, work: Work, seconds: float) -> Visit:
         low = self.p50 / 2
@@ -84,7 +84,7 @@ class FakeRanks:
 class FakeCollectives(Collectives):
     def start(self, entry: Entry) -> nullcontext[FakeRanks]:
         times = {"gloo": 100.0, "tensorwire": 10.0, "memory": 8.0}
-        return nullcontext(FakeRanks(entry, times[entry.contender]))
+        return nullcontext(FakeRanks(entry.transport, times[entry.contender]))
 
     def _why_not(self, entry: Entry) -> None:
         return None
@@ -97,9 +97,9 @@ def test_without_a_device_data_cannot_lie_there(monkeypatch: pytest.MonkeyPatch)
     assert done.exit_code == 2
     assert "Invalid value for --device: cuda: " in done.output
     with pytest.raises(ValueError, match="mpich has no operations on cuda"):
-        Collectives.of(Options([], [], 2, "float32", ["mpich"], True, 1, 0.1, device="cuda"))
+        Collectives.of(Options([], [], 2, ["float32"], ["mpich"], True, 1, 0.1, device="cuda"))
     works = plan(["all_reduce", "all_gather", "ping_pong"], [8], 2, "float32")
-    found = Collectives.of(Options([], [], 2, "float32", ["gloo"], True, 1, 0.1, device="cuda"))
+    found = Collectives.of(Options([], [], 2, ["float32"], ["gloo"], True, 1, 0.1, device="cuda"))
     assert [entry.contender for entry in found.entries] == ["gloo", "tensorwire-torch"]
     on_device = [find("gloo").supports(work, "float32", "cuda") for work in works]
     assert on_device == [True, True, False]
@@ -158,12 +158,14 @@ def test_details_tell_ratios_to_each_peer_and_bandwidth_on_the_bus(report: Repor
         "contender": "tensorwire",
         "case": "all_reduce",
         "size": 1_000_000,
+        "payload": "array",
         "min_us": 5.0,
         "mean_us": 11.0,
         "max_us": 30.0,
         "ways": [],
         "bus_gb_per_s": pytest.approx(150),
         "ratios": {"gloo": 10.0, "tensorwire": 1.0, "memory": 0.8},
+        "type_ratio": None,
     }
     (run,) = parse(json.dumps(report.to_json()).encode(), "run.json")
     shown = of_rows(run)
@@ -184,6 +186,54 @@ def test_the_table_tells_them_too(report: Report) -> None:
     assert head[-5:] == ["x", "gloo", "of", "limit", "note"]
     (ours,) = (line for line in text.splitlines() if "tensorwire " in line and "80%" in line)
     assert ours.split()[-3:] == ["150", "10", "80%"]
+
+
+def test_types_are_compared_with_the_first_in_one_run() -> None:
+    class Halves(FakeRanks):
+        def visit(self, work: Work, seconds: float) -> Visit:
+            faster = replace(self, p50=self.p50 / 2) if work.payload == "float16" else self
+            return FakeRanks.visit(faster, work, seconds)
+
+    class Types(FakeCollectives):
+        def start(self, entry: Entry) -> nullcontext[FakeRanks]:
+            return nullcontext(Halves(entry.transport, 10.0))
+
+    types = ("float32", "float16")
+    works = plan(["all_reduce", "barrier"], [64, 128], 2, *types)
+    assert [(work.case, work.payload) for work in works] == [
+        *(("all_reduce", "float32"), ("all_reduce", "float16")) * 2,
+        ("barrier", "array"),
+    ]
+    found, _ = Types([Collectives.baseline, OURS], works, 1, 0.1, dtypes=types).run()
+    assert Report.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert found.details["dtype"] == "float32, float16"
+    ratios = {
+        (row.contender, row.payload, detail["type_ratio"], detail["ratios"]["gloo"])
+        for row, detail in zip(found.rows, found.details["rows"], strict=True)
+    }
+    assert ratios == {
+        (name, payload, ratio, 1.0)
+        for name in ("gloo", "tensorwire")
+        for payload, ratio in (("float32", None), ("float16", 2.0), ("array", None))
+    }
+    console = Console(file=io.StringIO(), width=200)
+    print_report(found, LAYOUT, console)
+    assert isinstance(console.file, io.StringIO)
+    assert "x float32" in console.file.getvalue()
+
+
+@pytest.mark.timeout(120)
+def test_several_types_run_and_are_right(tmp_path: Path) -> None:
+    lines = tmp_path / "rows.csv"
+    done = command(
+        *("--cases", "all_reduce,all_gather,barrier", "--sizes", "8,64K", "--peers", "none"),
+        *("--dtype", "float32,int8", "--csv", str(lines), *QUICK),
+    )
+    assert done.exit_code == 0, done.output
+    with lines.open() as file:
+        written = [row for row in csv.DictReader(file) if row["contender"] == "tensorwire"]
+    assert [row["payload"] for row in written].count("int8") == 4
+    assert all((row["type_ratio"] != "") == (row["payload"] == "int8") for row in written)
 
 
 @pytest.mark.timeout(120)
@@ -253,7 +303,9 @@ def test_what_a_library_has_not_is_told() -> None:
     works = plan(["all_reduce", "barrier"], [8], 2, "float16")
     assert not find("mpich").supports(works[0], "float16")
     assert find("mpich").supports(works[1], "float16")
-    results = Collectives([Entry("mpich", "shm")], works[:1], 1, 0.001, dtype="float16").measure()
+    results = Collectives(
+        [Entry("mpich", "shm")], works[:1], 1, 0.001, dtypes=["float16"]
+    ).measure()
     assert results.notes == ["mpich over shm: has no all_reduce of float16"]
     assert not results.failed
 

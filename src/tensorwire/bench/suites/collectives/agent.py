@@ -22,7 +22,7 @@ from tensorwire.bench.harness.control import Control, conversation
 from tensorwire.bench.harness.measure import timed_calls
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Call, Meeting, Rank, find
-from tensorwire.bench.suites.collectives.operations import OPERATIONS, arrays, check
+from tensorwire.bench.suites.collectives.operations import OPERATIONS, arrays, check, dtype_of
 
 TIMEOUT_SECONDS: Final = 60.0
 """Of joining and of an operation, for libraries that take one."""
@@ -62,7 +62,8 @@ class Driver:
     def open(self, work: Work) -> None:
         """Checks the results, too, when this is the work's first visit."""
         number, size = self._meeting.rank, self._meeting.size
-        found = arrays(work.case, work.size, number, size, self._dtype)
+        dtype = dtype_of(work, self._dtype)
+        found = arrays(work.case, work.size, number, size, dtype)
         self._call = self._rank.call(work.case, found.given, found.taken)
         self._rooted = OPERATIONS[work.case].rooted
         if self._rank.exchanges and work not in self._checked:

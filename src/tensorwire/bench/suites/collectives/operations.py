@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorwire.bench.harness.measure import WrongAnswerError
+from tensorwire.bench.harness.work import Work
 
 Array = npt.NDArray[Any]
 
@@ -101,6 +102,11 @@ def type_of(dtype: str) -> np.dtype[Any]:
 
     found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return found
+
+
+def dtype_of(work: Work, only: str) -> str:
+    """Of its elements. only: that of all works, where their payloads do not name any."""
+    return work.payload if work.payload in DTYPES else only
 
 
 def whole(case: str, size: int, ranks: int, dtype: str) -> int:

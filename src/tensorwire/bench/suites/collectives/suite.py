@@ -23,7 +23,7 @@ from tensorwire.bench.harness.schedule import Entry, Progress, silent
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import Contender, find
-from tensorwire.bench.suites.collectives.operations import OPERATIONS, whole
+from tensorwire.bench.suites.collectives.operations import OPERATIONS, dtype_of, whole
 from tensorwire.bench.suites.collectives.ranks import start
 from tensorwire.terminal import Column
 
@@ -59,7 +59,11 @@ def _more(report: Report) -> Sequence[Column]:
     bus = _detail(report, "bus GB/s", lambda detail: detail["bus_gb_per_s"])
     least = _detail(report, "min", lambda detail: detail["min_us"], duration)
     limit = _detail(report, "of limit", ratio(LIMIT), share)
+    types = dict.fromkeys(row.payload for row in report.rows if row.payload != "array")
+    first = next(iter(types), "")
+    beside = _detail(report, f"x {first}", lambda detail: detail["type_ratio"])
     return [
+        *([Column("type", lambda row: row.payload, text=True), beside] if types else []),
         *([_ways(report)] if any(each["ways"] for each in report.details["rows"]) else []),
         replace(least, leaves=4),
         replace(bus, leaves=3),
@@ -94,23 +98,24 @@ LAYOUT: Final = Layout(
         "bandwidth); bus GB/s: what each rank's way has to carry of it, as nccl-tests define it.",
         "CPU: time of processors for one call, of all ranks and all their threads.",
         "way: that operations of tensorwire went, as its statistics tell.",
-        "x NAME: how many times faster than that contender, by p50 in the same rounds. of limit: "
-        "the time in which all ranks, at the same time, add an array of that size to another one "
-        "in place (copy it, where nothing is added up), as a part of the row's p50.",
+        "x NAME: how many times faster than that contender, by p50 in the same rounds; x TYPE: "
+        "than the same bytes of that type. of limit: the time in which all ranks, at the same "
+        "time, add an array of that size to another one in place (copy it, where nothing is added "
+        "up), as a part of the row's p50.",
     ),
 )
 
 
 @dataclass(frozen=True)
 class Options:
-    """cases: operations; sizes: in bytes; peers: beside ours, of which those in ``may_lack`` need
-    not be installed; seconds: of one visit; limits: whether memory is measured; device: where
-    the data lies."""
+    """cases: operations; sizes: in bytes; dtypes: of elements; peers: beside ours, of which those
+    in ``may_lack`` need not be installed; seconds: of one visit; limits: whether memory is
+    measured; device: where the data lies."""
 
     cases: Sequence[str]
     sizes: Sequence[int]
     ranks: int
-    dtype: str
+    dtypes: Sequence[str]
     peers: Sequence[str]
     limits: bool
     rounds: int
@@ -130,7 +135,7 @@ class Collectives(Suite):
     visit_overhead = 0.1
 
     ranks: int = 2
-    dtype: str = "float32"
+    dtypes: Sequence[str] = ("float32",)
     device: str = "cpu"
 
     @classmethod
@@ -144,13 +149,13 @@ class Collectives(Suite):
         names = dict.fromkeys((*options.peers, *own))
         return cls(
             [Entry(name, way) for name in names for way in find(name).transports],
-            plan(options.cases, options.sizes, options.ranks, options.dtype),
+            plan(options.cases, options.sizes, options.ranks, *options.dtypes),
             options.rounds,
             options.seconds,
             asdict(options),
             options.may_lack,
             options.ranks,
-            options.dtype,
+            options.dtypes,
             options.device,
         )
 
@@ -158,11 +163,15 @@ class Collectives(Suite):
         return find(name)
 
     def start(self, entry: Entry) -> AbstractContextManager[Session]:
-        return start(entry, self.ranks, self.dtype, self.device)
+        return start(entry, self.ranks, self.dtypes[0], self.device)
 
     def duty(self, entry: Entry) -> list[Work]:
         library = self.contender(entry.contender)
-        return [work for work in self.works if library.supports(work, self.dtype, self.device)]
+        return [
+            work
+            for work in self.works
+            if library.supports(work, dtype_of(work, self.dtypes[0]), self.device)
+        ]
 
     def measure(self, progress: Progress = silent) -> Results:
         results = super().measure(progress)
@@ -172,18 +181,26 @@ class Collectives(Suite):
             name, cuda = torch.cuda.get_device_name(), torch.version.cuda
             results.note(f"device: {name}, with PyTorch for CUDA {cuda}", failed=False)
         for entry in self.entries:
-            duty = {work.case for work in self.duty(entry)}
-            lacks = [work.case for work in self.works if work.case not in duty]
-            if lacks and entry.contender != LIMIT:
-                named = ", ".join(dict.fromkeys(lacks))
-                where = f" on {self.device}" if self.device != "cpu" else ""
-                results.note(f"{entry}: has no {named} of {self.dtype}{where}", failed=False)
+            where = f" on {self.device}" if self.device != "cpu" else ""
+            for dtype, lacks in self._lacks(entry).items():
+                if entry.contender != LIMIT:
+                    named = ", ".join(lacks)
+                    results.note(f"{entry}: has no {named} of {dtype}{where}", failed=False)
         return results
+
+    def _lacks(self, entry: Entry) -> dict[str, dict[str, None]]:
+        """The operations that it does not have, by the type of their elements."""
+        duty = {(work.case, work.payload) for work in self.duty(entry)}
+        found: dict[str, dict[str, None]] = {}
+        for work in self.works:
+            if (work.case, work.payload) not in duty:
+                found.setdefault(dtype_of(work, self.dtypes[0]), {})[work.case] = None
+        return found
 
     def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
         return {
             "ranks": self.ranks,
-            "dtype": self.dtype,
+            "dtype": ", ".join(self.dtypes),
             "device": self.device,
             "rows": [_details_of(row, found, results, self.ranks) for row in found],
         }
@@ -193,7 +210,7 @@ def _details_of(row: Row, rows: Sequence[Row], results: Results, ranks: int) -> 
     visits = [
         visit
         for (entry, work), each in results.visits.items()
-        if (entry.contender, work.case, work.size) == (row.contender, row.case, row.size)
+        if (entry.contender, work) == (row.contender, row.work)
         for visit in each
         if visit.path == row.transport
     ]
@@ -201,6 +218,7 @@ def _details_of(row: Row, rows: Sequence[Row], results: Results, ranks: int) -> 
         "contender": row.contender,
         "case": row.case,
         "size": row.size,
+        "payload": row.payload,
         **of_all_calls(visits),
         "ways": list(dict.fromkeys(way for visit in visits for way in visit.ways)),
         "bus_gb_per_s": (
@@ -211,12 +229,35 @@ def _details_of(row: Row, rows: Sequence[Row], results: Results, ranks: int) -> 
         "ratios": {
             other.contender: other.p50_us / row.p50_us
             for other in rows
-            if (other.case, other.size) == (row.case, row.size) and other.p50_us and row.p50_us
+            if other.work == row.work and other.p50_us and row.p50_us
         },
+        "type_ratio": _beside_first_type(row, rows),
     }
 
 
-def plan(cases: Sequence[str], sizes: Sequence[int], ranks: int, dtype: str) -> list[Work]:
-    """Each operation with each size, which for some is a few bytes more (``whole``), each once."""
-    works = (Work(case, whole(case, size, ranks, dtype)) for case in cases for size in sizes)
+def _beside_first_type(row: Row, rows: Sequence[Row]) -> float | None:
+    """How many times faster than the same bytes of the first type are, with the same contender; of
+    rows of other types."""
+    same = (row.contender, row.transport, row.case, row.size)
+    first = next(
+        each for each in rows if (each.contender, each.transport, each.case, each.size) == same
+    )
+    if first.payload == row.payload or not first.p50_us or not row.p50_us:
+        return None
+    return first.p50_us / row.p50_us
+
+
+def plan(cases: Sequence[str], sizes: Sequence[int], ranks: int, *dtypes: str) -> list[Work]:
+    """Each operation with each size, which for some is a few bytes more (``whole``), each once. Of
+    several types each has the name of its own as payload."""
+    works = (
+        Work(case, whole(case, size, ranks, dtype), _payload(case, dtype, dtypes))
+        for case in cases
+        for size in sizes
+        for dtype in dtypes
+    )
     return list(dict.fromkeys(works))
+
+
+def _payload(case: str, dtype: str, dtypes: Sequence[str]) -> str:
+    return dtype if len(dtypes) > 1 and case != "barrier" else "array"

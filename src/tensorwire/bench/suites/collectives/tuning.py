@@ -71,7 +71,7 @@ class Tune(Collectives):
         ]
         works = plan(cases, sizes, ranks, "float32")
         settings = {"ranks": ranks, "transports": list(transports), "rounds": rounds}
-        return cls(entries, works, rounds, seconds, settings, (), ranks, "float32")
+        return cls(entries, works, rounds, seconds, settings, (), ranks, ("float32",))
 
     def measure(self, progress: Progress = silent) -> Results:
         """Without a note of the operations that a way does not have."""
