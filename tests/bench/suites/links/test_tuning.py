@@ -83,7 +83,9 @@ def test_curves_cross_where_both_ways_take_the_same() -> None:
     assert even(ratios(2.0, 2.0, 2.0, 2.0, 2.0)) is None
 
 
-def figures(copied: dict[int, float], faster_coalescing: float = 1.0) -> Curves:
+def figures(
+    copied: dict[int, float], faster_coalescing: float = 1.0, default: Fixed = DEFAULT
+) -> Curves:
     """Of one transport: 10 us in bulk, so many copied along; the largest coalescing and chunks are
     so many times as fast as the others."""
     times: Times = {}
@@ -91,8 +93,8 @@ def figures(copied: dict[int, float], faster_coalescing: float = 1.0) -> Curves:
         shape = Shape("call", "ordinary", size)
         times[shape, COPIED], times[shape, BULK] = us, 10.0
     for links, shape in (
-        (coalescing(DEFAULT), Shape("call", "ordinary", KB, 16)),
-        (chunking(DEFAULT), Shape("call", "ordinary", 1 << 20)),
+        (coalescing(default), Shape("call", "ordinary", KB, 16)),
+        (chunking(default), Shape("call", "ordinary", 1 << 20)),
     ):
         for fixed in links:
             times[shape, fixed] = 10.0 / (faster_coalescing if fixed == links[-1] else 1.0)
@@ -107,7 +109,8 @@ def test_what_is_copied_along_over_bulk_is_the_mean_of_all_shapes() -> None:
 
 
 def test_choices_are_of_the_peer_and_never_coalesce_more_than_is_copied() -> None:
-    down = figures(dict(zip(SIZES, (5.0, 20.0, 20.0, 20.0, 20.0), strict=True)))
+    times = dict(zip(SIZES, (5.0, 20.0, 20.0, 20.0, 20.0), strict=True))
+    down = figures(times, default=default_of("tcp"))
     found = {choice.threshold: choice for choice in choices(down, "tcp")}
     assert {choice.peer for choice in found.values()} == {"10.0.0.2"}
     assert found["eager_bytes"].bytes == found["coalesce_bytes"].bytes == 5792
@@ -176,7 +179,7 @@ def test_a_check_is_of_every_threshold_and_of_small_and_large_messages(transport
     assert ((1, 8 << 20) in sizes) == (transport == "tcp")  # shared memory cuts nothing
     values = {name: {getattr(fixed, name) for _, each in plan for fixed in each} for name in FIELDS}
     assert min(map(len, (values["coalesce"], values["eager"]))) > 4
-    assert (len(values["chunk"]) > 3) == (transport == "tcp")
+    assert (len(values["chunk"]) > 2) == (transport == "tcp")
 
 
 def test_links_that_coalesce_or_cut_otherwise_do_something_else() -> None:
