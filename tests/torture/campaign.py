@@ -55,6 +55,8 @@ PARTS: Final[dict[str, Named]] = {
     "weights written": Named(weights.written, 1.0),
     "signals": Named(regions.signals, 2.0),
     "reconnects": Named(regions.reconnects, 0.5),
+    "signals verbs": Named(regions.signals_by_device, 2.0),
+    "reconnects verbs": Named(regions.reconnects_by_device, 2.0),
     "forks": Named(crowds.forks, 1.5),
     "channels": Named(crowds.channels, 0.3),
     "soak": Named(soak.run, 10.2),

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
 from tests.torture import service
-from tests.torture.figures import Row, Say, scaled, tormented
+from tests.torture.figures import Part, Row, Say, scaled, tormented
 from tests.torture.groups import judge_holdings
 from tests.torture.processes import Child, Conversation, child
 from tests.torture.ranks import holdings
@@ -18,13 +20,19 @@ from tests.torture.ranks import holdings
 import tensorwire
 from tensorwire import remote, weights
 from tensorwire.remote import Add, Rights
+from tensorwire.transports import why_not
 
 KILLS: Final = 1000
 VISITS: Final = 1000
 TRANSPORTS: Final = ("shm", "tcp")
+BY_DEVICE: Final = 0.05
+"""Of the counts above over verbs, whose device may be an emulated one."""
 SIZES: Final = (16, 3_000, 70_000, 600_000)
 """Elements of 4 bytes: within a message, in chunks, and more than a ring holds."""
-LIFE_SECONDS: Final = 0.01
+KINDS: Final = ("made", "exposed")
+"""Memory that is mapped, or that a device reaches, where that can be; and memory that goes by
+frames where it cannot be mapped."""
+LIFE_SECONDS: Final = {"shm": 0.01, "tcp": 0.01, "verbs": 0.2}
 """Of a writer, at most."""
 PATIENCE_SECONDS: Final = 30.0
 ALL: Final = Rights.READ | Rights.WRITE | Rights.UPDATE
@@ -43,7 +51,12 @@ def reader(talk: Conversation, _: Any) -> None:
         if order == "holdings":
             talk.say(holdings())
             continue
-        with host.empty(order["size"], "uint32", rights=ALL, name=order["name"]) as exposed:
+        if order["kind"] == "made":
+            exposing = host.empty(order["size"], "uint32", rights=ALL, name=order["name"])
+        else:
+            ordinary = np.zeros(order["size"], np.uint32)
+            exposing = host.expose(ordinary, rights=ALL, name=order["name"])
+        with exposing as exposed:
             talk.say("exposed")
             seen, raised, wrong = 0, 0, ""
             while True:
@@ -65,6 +78,9 @@ def writer(talk: Conversation, order: dict[str, Any]) -> None:
     more."""
     device = remote.connect(order["target"], transport=order["transport"])
     tensor = device.open(order["name"])
+    if order["transport"] == "shm" and tensor.mapped != (order["kind"] == "made"):
+        talk.say(f"{order['kind']} memory is {'' if tensor.mapped else 'not '}mapped")
+        return
     number = 0
     while True:
         number += 1
@@ -76,31 +92,35 @@ def writer(talk: Conversation, order: dict[str, Any]) -> None:
 def _killed(transport: str, scale: float, seed: int, say: Say) -> Row:
     with tormented(f"writers killed · {transport}", say) as row:
         rng = random.Random(seed)
-        raised = 0
+        raised = dict.fromkeys(KINDS, 0)
+        cases = list(itertools.product(KINDS, SIZES))
         with child(reader) as owner:
             target = f"127.0.0.1:{owner.talk.hear()}"
-            count = scaled(KILLS, scale, 2 * len(SIZES))
-            settled = max(count // 5, len(SIZES))
+            count = scaled(KILLS, scale * _share(transport), len(cases))
+            settled = max(count // 5, len(cases))
             before: dict[str, float] = {}
             while row.attempts < count and row.failed < Row.KEPT:
+                kind, size = cases[row.attempts % len(cases)]
                 name = f"memory {row.attempts}"
-                owner.ask({"size": SIZES[row.attempts % len(SIZES)], "name": name})
-                order = {"target": target, "transport": transport, "name": name}
+                owner.ask({"size": size, "kind": kind, "name": name})
+                order = {"target": target, "transport": transport, "name": name, "kind": kind}
                 dying = Child(writer, order)
-                dying.talk.hear()
-                time.sleep(rng.uniform(0, LIFE_SECONDS))
+                if (said := dying.talk.hear()) != "writing":
+                    row.fail(said)
+                time.sleep(rng.uniform(0, LIFE_SECONDS[transport]))
                 dying.kill()
                 dying.talk.close()
                 said = owner.talk.hear()
-                raised += said["raised"]
+                raised[kind] += said["raised"]
                 if said["wrong"]:
-                    row.fail(said["wrong"])
+                    row.fail(f"{kind} memory of {size} elements: {said['wrong']}")
                 row.attempts += 1
                 if row.attempts == settled:
                     before = owner.ask("holdings")
                 say(f"{row.attempts} killed")
             judge_holdings(row, before, lambda: owner.ask("holdings"))
-        row.note += f"; {raised:,} signals seen"
+        seen = ", ".join(f"{number:,} of {kind} memory" for kind, number in raised.items())
+        row.note += f"; signals seen: {seen}"
     return row
 
 
@@ -137,7 +157,7 @@ def visitor(talk: Conversation, order: dict[str, Any]) -> None:
 
 def _visited(transport: str, scale: float, seed: int, say: Say) -> Row:
     with tormented(f"reconnects · {transport}", say) as row:
-        count = scaled(VISITS, scale, 5)
+        count = scaled(VISITS, scale * _share(transport), 5)
         with child(owner) as host:
             target = f"127.0.0.1:{host.talk.hear()}"
             order = {"target": target, "transport": transport}
@@ -155,9 +175,31 @@ def _visited(transport: str, scale: float, seed: int, say: Say) -> Row:
     return row
 
 
+def _share(transport: str) -> float:
+    return BY_DEVICE if transport == "verbs" else 1.0
+
+
 def signals(scale: float, seed: int, say: Say) -> list[Row]:
     return [_killed(transport, scale, seed, say) for transport in TRANSPORTS]
 
 
 def reconnects(scale: float, seed: int, say: Say) -> list[Row]:
     return [_visited(transport, scale, seed, say) for transport in TRANSPORTS]
+
+
+def no_verbs(talk: Conversation, _: Any) -> None:
+    """Says why this host has none. Who has looked for devices is no good parent for others."""
+    talk.say(why_not("verbs"))
+
+
+def _by_device(name: str, run: Callable[[str, float, int, Say], Row]) -> Part:
+    def part(scale: float, seed: int, say: Say) -> list[Row]:
+        with child(no_verbs) as asked:
+            why = asked.talk.hear()
+        return [run("verbs", scale, seed, say) if why is None else Row(f"{name} · verbs", note=why)]
+
+    return part
+
+
+signals_by_device: Final = _by_device("writers killed", _killed)
+reconnects_by_device: Final = _by_device("reconnects", _visited)
