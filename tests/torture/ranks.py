@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -207,7 +206,8 @@ def _any(group: Group, rng: random.Random, most: int = MOST_ELEMENTS) -> None:
 
 
 class Limited:
-    """A group whose operations have another time limit than to join it had."""
+    """A group whose operations have another time limit than to join it had. It knows when the last
+    one of them was begun."""
 
     _OPERATIONS: Final = frozenset(
         {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter"}
@@ -218,10 +218,18 @@ class Limited:
     def __init__(self, group: Group, seconds: float) -> None:
         self._group = group
         self._seconds = seconds
+        self.began = 0.0
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._group, name)
-        return partial(found, timeout=self._seconds) if name in self._OPERATIONS else found
+        if name not in self._OPERATIONS:
+            return found
+
+        def begin(*arguments: Any, **more: Any) -> Any:
+            self.began = time.monotonic()
+            return found(*arguments, **{"timeout": self._seconds, **more})
+
+        return begin
 
 
 # -------------------------------------------------------------------- what a rank does in its group
@@ -352,8 +360,9 @@ def holdings() -> dict[str, float]:
 
 
 def rank(talk: Conversation, _: Any) -> None:
-    """One group for each order that it hears, and what became of it. Times are of
-    ``time.monotonic``, which all processes of a host share."""
+    """One group for each order that it hears, and what became of it: when its last operation was
+    begun and over, and when it had left the group. Times are of ``time.monotonic``, which all
+    processes of a host share."""
     while True:
         order = talk.hear(IDLE_SECONDS)
         if order["do"] == "holdings":
@@ -366,13 +375,17 @@ def rank(talk: Conversation, _: Any) -> None:
             told = True
             talk.say("joined")
 
-        error, text = "", ""
+        error, text, began, over = "", "", 0.0, 0.0
         try:
             with join(order["folder"], order["rank"], order["size"], timeout=JOIN_SECONDS) as it:
-                JOBS[order["do"]](cast(Group, Limited(it, order["limit"])), order, joined)
+                group = Limited(it, order["limit"])
+                try:
+                    JOBS[order["do"]](cast(Group, group), order, joined)
+                finally:
+                    began, over = group.began, time.monotonic()
         except Exception as caught:
             error, text = type(caught).__name__, str(caught)
         at = time.monotonic()
         if not told:
             talk.say(f"{error}: {text}")
-        talk.say({"error": error, "text": text, "at": at})
+        talk.say({"error": error, "text": text, "began": began, "over": over, "at": at})
