@@ -125,7 +125,8 @@ def test_text_loops_and_unknown_sizes() -> None:
 
 def test_what_has_no_memory_stays_as_it_is() -> None:
     """Text and a list are listed. What takes the handle of a variable is with the variable, as
-    TensorFlow's placer has it; an edge of one would be listed, too."""
+    TensorFlow's placer has it. Only what takes handles of two tasks leaves one of them to an edge,
+    and that one is listed, too."""
     whole = tf.Graph()
     with whole.as_default():
         with tf.device(PS):
@@ -134,6 +135,7 @@ def test_what_has_no_memory_stays_as_it_is() -> None:
             handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4])
             numbers = tf.ones([4])
         with tf.device(WORKER):
+            other = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[4], shared_name="other")
             fetches = [
                 tf.identity(text),
                 tf.raw_ops.TensorListLength(input_handle=several),
@@ -143,8 +145,12 @@ def test_what_has_no_memory_stays_as_it_is() -> None:
     found = graph.edges(whole, fetches=fetches)
     ways = {edge.dtype: edge.way for edge in found}
     assert ways == {"string": "stock", "variant": "stock", "float32": "placed"}
-    assert graph.Edge("handle", "ps:0", "worker:0", (), "resource").way == "stock"
     assert {edge.nbytes for edge in found if edge.way == "stock"} <= {None, 0}
+    with whole.as_default():
+        both = tf.raw_ops.IdentityN(input=[other, handle])
+    (found,) = graph.edges(whole, fetches=both)
+    assert (found.source, found.target) == ("ps:0", "worker:0")
+    assert (found.dtype, found.way, found.nbytes) == ("resource", "stock", None)
 
 
 def test_shapes_that_vary_are_seen_to() -> None:

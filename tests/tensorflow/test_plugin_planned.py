@@ -109,8 +109,8 @@ SHAPES = ((), (0, 3), (1,), (7, 5), (1000,), (64, 1024))
 
 
 def test_values_are_those_of_calls(tensorflow: Any, cluster: Cluster, run: Any) -> None:
-    """Of all kinds, in steps that are planned and in those before. Strings and large tensors are
-    left to calls."""
+    """Of all kinds, in steps that are planned and in those before. Strings, lists of tensors and
+    large tensors are left to calls."""
     tf = tensorflow
     with tf.device(WORKER):
         seed = tf.compat.v1.placeholder(tf.float32, ())
@@ -118,14 +118,19 @@ def test_values_are_those_of_calls(tensorflow: Any, cluster: Cluster, run: Any) 
         there = [tf.cast(tf.fill(shape, seed) + 0.25, kind) for kind in KINDS for shape in SHAPES]
         there.append(tf.strings.as_string(tf.fill([3], seed)))
         there.append(tf.fill([(1 << 18) + 1], seed))
+        several = tf.raw_ops.TensorListFromTensor(tensor=tf.fill([4, 20], seed), element_shape=[20])
     with tf.device(WORKER):
         back = [tf.identity(each) for each in there]
+        stacked = tf.raw_ops.TensorListStack(
+            input_handle=several, element_shape=[20], element_dtype=tf.float32
+        )
     fed = 0
 
     def step() -> None:
         nonlocal fed
         fed += 1
-        got = run.run(back, {seed: fed})
+        *got, of_list = run.run([*back, stacked], {seed: fed})
+        np.testing.assert_array_equal(of_list, np.full([4, 20], fed, np.float32))
         for value, tensor in zip(got, there, strict=True):
             expected = np.full(tensor.shape, fed, np.float32)
             if tensor.dtype == tf.string:
@@ -154,7 +159,7 @@ def test_values_are_those_of_calls(tensorflow: Any, cluster: Cluster, run: Any) 
     for _ in range(3):
         step()
     assert worker["received_planned"] == ps["served_planned"] == 3 * planned
-    assert ps["served_serialized"] == 3
+    assert ps["served_serialized"] == 2 * 3  # the strings, and the list
 
 
 def test_planned_from_the_third_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
@@ -359,10 +364,17 @@ def blocked(tf: Any) -> tuple[Any, Any, Any]:
         return fed, enqueue, tf.reduce_sum(tf.identity(value) * tf.identity(other))
 
 
+def nothing_is_kept(worker: Counted, ps: Counted) -> bool:
+    """Whether all that was pushed was taken, or is dropped."""
+    dropped = worker["planned_dropped"]
+    return ps["served_planned"] == worker["received_planned"] + dropped
+
+
 def test_an_aborted_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
     """One tensor was pushed, the other one is waited for."""
     tf = tensorflow
     fed, enqueue, total = blocked(tf)
+    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
 
     def step() -> None:
         run.run(enqueue, {fed: 3.0})
@@ -374,6 +386,50 @@ def test_an_aborted_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
         run.run(total, options=short)
     step()
     steps_until_planned(cluster, step, 2)
+    assert nothing_is_kept(worker, ps)
+
+
+def test_aborted_steps_in_which_nobody_claims(tensorflow: Any, cluster: Cluster, run: Any) -> None:
+    """The worker fails before it has asked for any of what was pushed. Each time all of it is
+    dropped, and what was dropped three times is left to calls."""
+    tf = tensorflow
+    with tf.device(WORKER):
+        fed = tf.compat.v1.placeholder(tf.float32, ())
+        queue = tf.queue.FIFOQueue(1, [tf.float32], [[]])
+        enqueue = queue.enqueue(fed)
+        gate = tf.debugging.check_numerics(queue.dequeue(), "no number")
+    with tf.device(PS):
+        values = [tf.random.uniform([10_000]) for _ in range(10)]
+    sends, receives = zip(
+        *(edge(tf, run, f"unclaimed {place}", value) for place, value in enumerate(values)),
+        strict=True,
+    )
+    with tf.control_dependencies([gate]):
+        step_of_both = [*sends, *(receive() for receive in receives)]
+
+    def step() -> None:
+        run.run(enqueue, {fed: 0})
+        run.run(step_of_both)
+
+    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
+    for abort in range(1, 4):
+        steps_until_planned(cluster, step, len(values))
+        sent = Counted(cluster, "ps")
+        thread, failures = in_background(run, step_of_both)
+        eventually(
+            lambda sent=sent: sent["served_planned"] == len(values),  # type: ignore[misc]
+            "all of the step is pushed",
+        )
+        run.run(enqueue, {fed: np.nan})
+        thread.join(30)
+        assert isinstance(failures[0], tf.errors.InvalidArgumentError)
+        step()  # what came later goes with what comes next
+        assert worker["planned_dropped"] == worker["unplanned_edges"] == abort * len(values)
+        assert nothing_is_kept(worker, ps)
+    worker.again()
+    for _ in range(5):
+        step()
+    assert worker["received_planned"] == worker["planned_dropped"] == 0
 
 
 def test_an_error_at_the_sender(tensorflow: Any, cluster: Cluster, run: Any) -> None:
@@ -389,12 +445,15 @@ def test_an_error_at_the_sender(tensorflow: Any, cluster: Cluster, run: Any) -> 
     def step() -> None:
         assert run.run(total, {fed: 3.0}) == 600.0
 
+    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
     steps_until_planned(cluster, step, 2)
     for _ in range(3):
         with pytest.raises(tf.errors.InvalidArgumentError, match="no number"):
             run.run(total, {fed: np.nan})
         step()
+        assert nothing_is_kept(worker, ps)
     steps_until_planned(cluster, step, 2)
+    assert nothing_is_kept(worker, ps)
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])

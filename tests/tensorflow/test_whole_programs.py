@@ -61,6 +61,7 @@ def stock(tensorflow: Any) -> Losses:
         ({"TENSORWIRE_TF_ARENA": "traced"}, "received_in_place"),
         ({"TENSORWIRE_TF_ARENA": "off"}, "received_shm"),
         ({"TENSORWIRE_TRANSPORT": "tcp"}, "received_tcp"),
+        ({"TENSORWIRE_TF_PLAN": "on"}, "received_planned"),
     ],
 )
 def test_training_gives_the_bits_of_stock(
