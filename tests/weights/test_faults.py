@@ -159,10 +159,11 @@ def test_torn_reads_are_found(transport: str, monkeypatch: pytest.MonkeyPatch) -
             raise
 
     monkeypatch.setattr(Source, "_take", counted)
-    # A device may be an emulated one.
-    size, least = (1 << 19, 30) if transport != "verbs" else (1 << 16, 5)
+    # A device may be an emulated one, by which a pull takes long.
+    size, least, pause = (1 << 19, 30, 0.0005) if transport != "verbs" else (1 << 16, 5, 0.1)
     with other() as trainer:
         trainer.do("import threading, time; stop = threading.Event()")
+        trainer.do(f"pause = {pause}")
         trainer.do(f"params = {{name: np.zeros({size}, np.uint8) for name in 'abcdefgh'}}")
         trainer.do("made = publisher(params, mode='in_place')")
         trainer.do(
@@ -172,7 +173,7 @@ def test_torn_reads_are_found(transport: str, monkeypatch: pytest.MonkeyPatch) -
             "            number = made[0].version + 1\n"
             "            for array in params.values():\n"
             "                array.fill(number % 251)\n"
-            "        stop.wait(0.0005 * (number % 10))  # now and then while it is pulled\n"
+            "        stop.wait(pause * (number % 10))  # now and then while it is pulled\n"
         )
         trainer.do("thread = threading.Thread(target=train); thread.start()")
         mine = {name: np.zeros(size, np.uint8) for name in "abcdefgh"}
