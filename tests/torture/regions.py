@@ -76,8 +76,8 @@ def reader(talk: Conversation, _: Any) -> None:
 def writer(talk: Conversation, order: dict[str, Any]) -> None:
     """Writes all of it again and again, each element the number of the write, until it is no
     more."""
-    device = remote.connect(order["target"], transport=order["transport"])
-    tensor = device.open(order["name"])
+    device = remote.connect(order["target"], transport=order["transport"], timeout=PATIENCE_SECONDS)
+    tensor = device.open(order["name"], timeout=PATIENCE_SECONDS)
     if order["transport"] == "shm" and tensor.mapped != (order["kind"] == "made"):
         talk.say(f"{order['kind']} memory is {'' if tensor.mapped else 'not '}mapped")
         return
@@ -105,7 +105,7 @@ def _killed(transport: str, scale: float, seed: int, say: Say) -> Row:
                 owner.ask({"size": size, "kind": kind, "name": name})
                 order = {"target": target, "transport": transport, "name": name, "kind": kind}
                 dying = Child(writer, order)
-                if (said := dying.talk.hear()) != "writing":
+                if (said := dying.talk.hear(2 * PATIENCE_SECONDS)) != "writing":
                     row.fail(said)
                 time.sleep(rng.uniform(0, LIFE_SECONDS[transport]))
                 dying.kill()
