@@ -148,9 +148,9 @@ def test_what_has_no_memory_stays_as_it_is() -> None:
     assert {edge.nbytes for edge in found if edge.way == "stock"} <= {None, 0}
     with whole.as_default():
         both = tf.raw_ops.IdentityN(input=[other, handle])
-    (found,) = graph.edges(whole, fetches=both)
-    assert (found.source, found.target) == ("ps:0", "worker:0")
-    assert (found.dtype, found.way, found.nbytes) == ("resource", "stock", None)
+    (edge,) = graph.edges(whole, fetches=both)
+    assert (edge.source, edge.target) == ("ps:0", "worker:0")
+    assert (edge.dtype, edge.way, edge.nbytes) == ("resource", "stock", None)
 
 
 def test_shapes_that_vary_are_seen_to() -> None:
