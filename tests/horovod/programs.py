@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
@@ -211,7 +212,19 @@ def gradients() -> Any:
     gathered = mine.grad.tolist()
     mine.grad = None
     hvd.allreduce(mine, op=hvd.Sum).sum().backward()
-    return [gathered, mine.grad.tolist(), batch_norm((2,)), batch_norm((2, 4, 4), affine=False)]
+    found = [gathered, mine.grad.tolist()]
+    for operation in (
+        lambda each: hvd.broadcast(each, 1),
+        lambda each: hvd.alltoall(each, splits=[1, 2])[0],
+        lambda each: hvd.reducescatter(each),
+        lambda each: hvd.reducescatter(each, op=hvd.Sum, postscale_factor=0.25),
+    ):
+        three: Any = torch.ones(3, requires_grad=True)
+        result = operation(three)
+        weights = torch.arange(1.0, 1.0 + len(result)) * (hvd.rank() + 1)
+        (result * weights).sum().backward()
+        found.append(three.grad.tolist())
+    return [found, batch_norm((2,)), batch_norm((2, 4, 4), affine=False)]
 
 
 def batch_norm(shape: tuple[int, ...], **more: Any) -> list[float]:
@@ -386,6 +399,20 @@ def leave_and_come_back() -> Any:
         said = f"{said}; {error}"
     hvd.init()
     return [said, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
+
+
+def bits() -> list[str]:
+    """The bits of sums that depend on their order, in a job of each pair of settings that BITS
+    has: TENSORWIRE_DETERMINISTIC and TENSORWIRE_TUNING."""
+    found = []
+    mine = torch.rand(10_000, generator=torch.Generator().manual_seed(hvd.rank()))
+    for deterministic, tuning in json.loads(os.environ["BITS"]):
+        hvd.shutdown()
+        os.environ.update(TENSORWIRE_DETERMINISTIC=deterministic, TENSORWIRE_TUNING=tuning)
+        hvd.init()
+        total = hvd.allreduce(mine, op=hvd.Sum)
+        found.append(hashlib.sha256(total.numpy().tobytes()).hexdigest())
+    return found
 
 
 def main(program: str) -> None:

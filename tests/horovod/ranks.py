@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from tests import forked
@@ -40,6 +41,19 @@ def results(program: str, size: int = 2, module: str = PROGRAMS, **environment: 
     finally:
         for child in ranks:
             child.kill()
+
+
+def bits(folder: Path, module: str = PROGRAMS) -> list[Any]:
+    """Of sums by three ranks over TCP: without a table, with one that says otherwise, and both
+    again as TENSORWIRE_DETERMINISTIC=on makes them."""
+    table = folder / "table"
+    table.write_text("all_reduce tcp 3 281474976710656 ring\n")
+    settings = [("off", "off"), ("off", str(table)), ("on", "off"), ("on", str(table))]
+    more = {"TENSORWIRE_TRANSPORT": "tcp", "BITS": json.dumps(settings)}
+    first, *others = results("bits", 3, module, **more)
+    assert others == [first] * 2
+    found: list[Any] = first
+    return found
 
 
 def _outcome(rank: int, child: forked.Child) -> Any:

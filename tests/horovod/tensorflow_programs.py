@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import traceback
@@ -61,6 +62,90 @@ def of_some_ranks() -> list[Any]:
     steps = tf.function(lambda name: hvd.allreduce(mine, op=hvd.Sum, name=name))
     found += [steps(f"step{i}").numpy().tolist() for i in range(rank + 1)]
     return [*found, hvd.join()]
+
+
+def weighed(tensor: Any) -> Any:
+    """A sum in which each row counts otherwise: by its number, and by this rank."""
+    rows = tf.range(tf.shape(tensor)[0])
+    return tf.reduce_sum(tensor * tf.cast((rows + 1) * (hvd.rank() + 1), tensor.dtype))
+
+
+def losses(mine: Any, other: Any) -> list[Any]:
+    """Of each operation; ``mine`` has 3 rows on rank 0 and 2 on rank 1, ``other`` has 3 on both."""
+    gives = [1, 2] if hvd.rank() == 0 else [2, 0]
+    halves = hvd.Compression.fp16
+    grouped = hvd.grouped_allgather([mine, other, mine[0]])
+    in_groups = hvd.grouped_reducescatter([other, tf.cast(other, tf.float64)], op=hvd.Sum)
+    return [
+        weighed(hvd.allgather(mine)),
+        tf.add_n([(i + 1.0) * weighed(each) for i, each in enumerate(grouped)]),
+        weighed(hvd.broadcast(other, 1)),
+        weighed(hvd.alltoall(mine, splits=gives)[0]),
+        weighed(hvd.reducescatter(other)),
+        weighed(hvd.reducescatter(other, op=hvd.Sum, prescale_factor=0.25, compression=halves)),
+        weighed(in_groups[0]) + tf.cast(weighed(in_groups[1]), tf.float32),
+        tf.reduce_sum(tf.gather(hvd.allgather(mine), [0, 3])),
+        weighed(hvd.allreduce(other, op=hvd.Sum, postscale_factor=0.5)),
+    ]
+
+
+def through_operations(mine: Any, other: Any) -> list[list[Any]]:
+    """The gradients of both tensors; None where it is not in the operation."""
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([mine, other])
+        found = losses(mine, other)
+    return [tape.gradient(each, [mine, other]) for each in found]
+
+
+def gradients() -> dict[str, Any]:
+    """And what a session of TensorFlow 1 does."""
+    mine, other = tf.ones([3 - hvd.rank()]), tf.ones([3])
+
+    def told(found: list[list[Any]]) -> list[Any]:
+        return [[each if each is None else each.numpy().tolist() for each in two] for two in found]
+
+    with tf.GradientTape() as outer:
+        outer.watch(mine)
+        with tf.GradientTape() as tape:
+            tape.watch(mine)
+            cubes = tf.reduce_sum(hvd.allgather(mine) ** 3)
+        once = tape.gradient(cubes, mine)
+    twice = outer.gradient(once, mine)
+    called = tf.function(losses)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([mine, other])
+        of_a_function = called(mine, other)
+    refused = ""
+    try:
+        with tf.GradientTape() as one:
+            one.watch(other)
+            most = hvd.reducescatter(other, op=hvd.Max)
+        one.gradient(most, other)
+    except ValueError as error:
+        refused = str(error)
+    return {
+        "eager": told(through_operations(mine, other)),
+        "function": told(tf.function(through_operations)(mine, other)),
+        "of a function": told([tape.gradient(each, [mine, other]) for each in of_a_function]),
+        "twice": [once.numpy().tolist(), twice.numpy().tolist()],
+        "refused": refused,
+        "graph": of_a_graph(),
+    }
+
+
+def of_a_graph() -> list[Any]:
+    """What rank 1 has in the variables of a session, and what eager execution says."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for i in range(2):
+            tf.compat.v1.get_variable(f"v{i}", initializer=tf.fill([2], hvd.rank() + i + 1.0))
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(hvd.broadcast_global_variables(1))
+        found = [each.tolist() for each in session.run(tf.compat.v1.global_variables())]
+    try:
+        hvd_keras.broadcast_global_variables(1)
+    except RuntimeError as error:
+        return [found, str(error)]
+    return [found, ""]
 
 
 def adasum_of_gradients() -> Any:
@@ -140,6 +225,51 @@ def in_two_passes(average: bool) -> list[float]:
         step(tf.constant([scale, scale]) * (hvd.rank() + 1.0))
         found += variable.numpy().tolist()
     return found
+
+
+def with_local_layers() -> dict[str, Any]:
+    """Gradients of a layer of all ranks and of a local one, and what optimizers make of them. Each
+    rank's gradients are its number, from 1 on."""
+
+    def layer(build: bool = True) -> Any:
+        made = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        if build:
+            made.build((None, 1))
+        return made
+
+    def of_tape(scale: bool) -> list[float]:
+        shared, local = layer(), layer()
+        weights = [*shared.trainable_weights, *local.trainable_weights]
+        with tf.GradientTape() as tape:
+            loss = (hvd.rank() + 1.0) * tf.reduce_sum(
+                shared(tf.ones([1, 1])) + local(tf.ones([1, 1]))
+            )
+        tape = hvd.PartialDistributedGradientTape(
+            tape, local_layers=[local], scale_local_gradients=scale
+        )
+        return [float(each) for each in tape.gradient(loss, weights)]
+
+    def of_optimizer(passes: int) -> list[float]:
+        shared, local = layer(), layer()
+        weights = [*local.trainable_weights, *shared.trainable_weights]
+        optimizer = hvd_keras.PartialDistributedOptimizer(
+            tf.keras.optimizers.SGD(1.0), backward_passes_per_step=passes, local_layers=local
+        )
+        for _ in range(passes):
+            gradient = tf.fill([1, 1], hvd.rank() + 1.0)
+            optimizer.apply_gradients([(gradient, each) for each in weights])
+        return [float(each.numpy()) for each in (shared.kernel, local.kernel)]
+
+    try:
+        hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=layer(build=False))
+    except ValueError as error:
+        refused = str(error)
+    passes = [1] if tf.keras.Model.__module__.startswith("tf_keras") else [1, 2]
+    return {
+        "tape": [of_tape(scale) for scale in (True, False)],
+        "optimizer": [of_optimizer(each) for each in passes],
+        "refused": refused,
+    }
 
 
 def batch_norm() -> list[float]:
@@ -238,6 +368,7 @@ def everything() -> dict[str, Any]:
         "keras": trained_by_keras(),
         "passes": [in_two_passes(average=False), in_two_passes(average=True)],
         "batch_norm": batch_norm(),
+        "local layers": with_local_layers(),
     }
     result["alone"] = going_on_alone(lambda: print(json.dumps((True, result)), flush=True))
     result["kept"] = kept_by_keras()
@@ -251,7 +382,29 @@ def of_keras() -> list[Any]:
     except NotImplementedError as error:
         said = str(error)
     package = tf.keras.Model.__module__.partition(".")[0]
-    return [package, said, trained_by_tape(), trained_by_keras(), batch_norm(), kept_by_keras()]
+    return [
+        package,
+        said,
+        trained_by_tape(),
+        trained_by_keras(),
+        batch_norm(),
+        kept_by_keras(),
+        with_local_layers(),
+    ]
+
+
+def bits() -> list[str]:
+    """The bits of sums that depend on their order, in a job of each pair of settings that BITS
+    has: TENSORWIRE_DETERMINISTIC and TENSORWIRE_TUNING."""
+    found = []
+    mine = np.random.default_rng(hvd.rank()).random(10_000, np.float32)
+    for deterministic, tuning in json.loads(os.environ["BITS"]):
+        hvd.shutdown()
+        os.environ.update(TENSORWIRE_DETERMINISTIC=deterministic, TENSORWIRE_TUNING=tuning)
+        hvd.init()
+        total = hvd.allreduce(tf.constant(mine), op=hvd.Sum)
+        found.append(hashlib.sha256(total.numpy().tobytes()).hexdigest())
+    return found
 
 
 def main(program: str) -> None:

@@ -4,12 +4,68 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("tensorflow")
 
 from tests.horovod import ranks
+
+# What Horovod's gradients are, of each loss: those of the tensor that has 3 rows on rank 0 and 2 on
+# rank 1, and those of the one that has 3 on both.
+GRADIENTS = [
+    [[1.5, 3.0, 4.5, 6.0, 7.5], None],
+    # The first row of each rank is in the third tensor of its group, too.
+    [[1.5 + 4.5, 3.0, 4.5, 6.0 + 9.0, 7.5], [3.0, 6.0, 9.0, 12.0, 15.0, 18.0]],
+    [None, [0.0, 0.0, 0.0, 1.5, 3.0, 4.5]],
+    [[1.0, 2.0, 4.0, 2.0, 3.0], None],
+    [None, [1.0, 2.0, 2.0] * 2],
+    [None, [0.5, 1.0, 1.0] * 2],
+    [None, [4.0, 8.0, 8.0] * 2],
+    [[1.0, 0.0, 0.0, 1.0, 0.0], None],
+    [None, [1.5, 3.0, 4.5] * 2],
+]
+
+
+@pytest.mark.timeout(120)
+def test_gradients_go_through_operations() -> None:
+    for rank, found in enumerate(
+        ranks.results("gradients", 2, "tests.horovod.tensorflow_programs")
+    ):
+        rows = [slice(3 * rank, 5 if rank else 3), slice(3 * rank, 3 * rank + 3)]
+        wanted = [
+            [each and each[mine] for each, mine in zip(two, rows, strict=True)] for two in GRADIENTS
+        ]
+        assert found["eager"] == found["function"] == wanted
+        # Of all results of a function at once: what has no part in one has a gradient of zero.
+        zeros = [[0.0] * (3 - rank), [0.0] * 3]
+        assert found["of a function"] == [
+            [each or none for each, none in zip(two, zeros, strict=True)] for two in wanted
+        ]
+        assert found["twice"] == [[3.0] * (3 - rank)] * 2
+        assert found["refused"] == "no gradient goes through a reducescatter of op max"
+        variables, said = found["graph"]
+        assert variables == [[2.0, 2.0], [3.0, 3.0]]
+        assert "call hvd.broadcast_variables()" in said
+
+
+@pytest.mark.timeout(120)
+def test_deterministic_jobs_have_the_same_bits_with_any_table(tmp_path: Path) -> None:
+    plain, tuned, *deterministic = ranks.bits(tmp_path, "tests.horovod.tensorflow_programs")
+    assert tuned != plain  # else the table shows nothing
+    assert deterministic == [plain] * 2
+
+
+def assert_local_layers(found: dict[str, Any], rank: int, passes: int) -> None:
+    mine, average = rank + 1.0, 1.5
+    assert found["tape"] == [[average, mine / 2], [average, mine]]
+    # Of several passes the sums.
+    assert found["optimizer"] == [
+        [1.0 - each * average, 1.0 - each * mine / 2] for each in range(1, passes + 1)
+    ]
+    assert "of local_layers has no weights yet: build it first" in found["refused"]
 
 
 @pytest.mark.timeout(120)
@@ -47,6 +103,7 @@ def test_tensorflow_and_keras() -> None:
         assert found["objects"] == [{"rank": 0}, {"rank": 1}]
         assert found["object"] == [1]
         assert found["tape"][0] < 1e-6
+        assert_local_layers(found["local layers"], rank, passes=2)
     assert first["some"] == [False, -1, 1, True, False, [3.0], 1]
     assert second["some"] == [True, 0, 1, *[[2.0]] * 3, True, False, [3.0], [2.0], 1]
     assert first["tape"][1:] == second["tape"][1:]
@@ -64,13 +121,15 @@ def test_keras_2() -> None:
     pytest.importorskip("tf_keras")
     module = "tests.horovod.keras2_programs"
     first, second = ranks.results("of_keras", 2, module, TF_USE_LEGACY_KERAS="1")
-    package, said, tape, trained, batch_norm, kept = first
+    package, said, tape, trained, batch_norm, kept, local_layers = first
     assert package == "tf_keras"
     assert said == "backward_passes_per_step needs the optimizers of Keras 3"
     assert max(tape[0], second[2][0]) < 1e-6
     assert trained == second[3]
     assert trained[0] == pytest.approx([0.0075, 0.01])
     assert max(*batch_norm, *second[4]) < 1e-3
+    assert_local_layers(local_layers, 0, passes=1)
+    assert_local_layers(second[6], 1, passes=1)
     assert kept == second[5] == [[1, 2], 3, 0, True]
 
 

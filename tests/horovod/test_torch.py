@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.horovod.ranks import results
+from tests.horovod.ranks import bits, results
 
 from tensorwire.bench.contenders.collectives.mpich import Mpich
 from tensorwire.bench.contenders.collectives.openmpi import OpenMpi
@@ -111,11 +111,19 @@ def test_process_sets() -> None:
 
 def test_gradients_go_through_operations() -> None:
     first, second = results("gradients")
-    assert first[:2] == [[0.0, 1.0], [2.0, 2.0]]
-    assert second[:2] == [[2.0, 3.0], [2.0, 2.0]]
-    for differences in (*first[2:], *second[2:]):
+    # Horovod's: averages of allgather and broadcast; of a sum's rows twice those of an average's.
+    shared = [[1.0, 2.0, 2.0], [0.5, 1.0, 1.0]]
+    assert first[0] == [[0.0, 1.0], [2.0, 2.0], [0.0] * 3, [1.0, 2.0, 4.0], *shared]
+    assert second[0] == [[2.0, 3.0], [2.0, 2.0], [1.5, 3.0, 4.5], [2.0, 6.0, 8.0], *shared]
+    for differences in (*first[1:], *second[1:]):
         assert len(differences) >= 5
         assert max(differences) < 1e-4
+
+
+def test_deterministic_jobs_have_the_same_bits_with_any_table(tmp_path: Path) -> None:
+    plain, tuned, *deterministic = bits(tmp_path)
+    assert tuned != plain  # else the table shows nothing
+    assert deterministic == [plain] * 2
 
 
 @pytest.mark.parametrize("program", ["train", "train_grouped"])

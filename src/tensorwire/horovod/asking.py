@@ -85,6 +85,16 @@ def shares(rows: int, splits: Sequence[int] | None, ranks: int) -> list[int]:
     return gives
 
 
+def reducescatter_scale(
+    op: int, prescale: float, postscale: float, process_set: ProcessSet
+) -> float:
+    """By what Horovod multiplies a gradient that goes back through a reducescatter, before it
+    gathers those of all ranks."""
+    if op not in (Average, Sum):
+        raise ValueError(f"no gradient goes through a reducescatter of op {OPS[op]}")
+    return prescale * postscale * (process_set.size() if op == Sum else 1)
+
+
 def join(device: int = -1) -> int:
     """This rank has no more data: until all have joined it gives zeros to the allreduces of the
     others. Returns who joined last."""

@@ -12,6 +12,14 @@ from tensorwire.horovod.process import ProcessSet, global_process_set
 from tensorwire.horovod.tensorflow.compression import Compression
 from tensorwire.horovod.tensorflow.operations import allreduce, grouped_allreduce
 
+_Layer: Any = tf.keras.layers.Layer  # of Keras 3, or of tf_keras
+
+
+def _reference(variable: Any) -> Any:
+    """By which variables are the same one: Keras 3 has variables that hold TensorFlow's."""
+    value = getattr(variable, "value", None)
+    return (value if isinstance(value, tf.Variable) else variable).ref()
+
 
 class _How:
     def __init__(
@@ -23,8 +31,10 @@ class _How:
         sparse_as_dense: bool,
         process_set: ProcessSet,
         factor: float = 1.0,
+        scale_local: bool = True,
     ) -> None:
-        """``factor``: of what is reduced."""
+        """``factor``: of what is reduced. ``scale_local``: gradients of local variables are divided
+        by the number of ranks."""
         if predivide != 1.0 and op != Average:
             raise ValueError("gradient_predivide_factor needs op=Average")
         self._name = name
@@ -34,9 +44,28 @@ class _How:
         self._factor = factor
         self._sparse_as_dense = sparse_as_dense
         self._process_set = process_set
+        self._scale_local = scale_local
+        self._local: set[Any] = set()
 
-    def reduced(self, gradients: Sequence[Any]) -> list[Any]:
-        """All dense ones go together; None stays None."""
+    def keep_local(self, variable: Any) -> None:
+        self._local.add(_reference(variable))
+
+    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """All dense ones go together; None stays None, and those of local variables this rank's."""
+        local = [
+            i
+            for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True))
+            if self._local and gradient is not None and _reference(variable) in self._local
+        ]
+        found = self._reduced([None if i in local else each for i, each in enumerate(gradients)])
+        for i in local:
+            share = self._factor
+            if self._scale_local and self._process_set.included():
+                share /= self._process_set.size()
+            found[i] = gradients[i] * share if share != 1.0 else gradients[i]
+        return found
+
+    def _reduced(self, gradients: Sequence[Any]) -> list[Any]:
         found = [
             each if each is None or self._factor == 1.0 else each * self._factor
             for each in gradients
@@ -93,8 +122,12 @@ class _Tape:
 
     def gradient(self, target: Any, sources: Any, *more: Any, **named: Any) -> Any:
         gradients = self._tape.gradient(target, sources, *more, **named)
-        flat = tf.nest.flatten(gradients)
-        return tf.nest.pack_sequence_as(gradients, self._how.reduced(flat))
+        reduced = self._how.reduced(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        return tf.nest.pack_sequence_as(gradients, reduced)
+
+    def register_local_source(self, source: Any) -> None:
+        """This variable's gradient stays this rank's."""
+        self._how.keep_local(source)
 
 
 def DistributedGradientTape(  # Horovod's name
@@ -114,8 +147,60 @@ def DistributedGradientTape(  # Horovod's name
     groups are; by Adasum each by itself, and dense ones only."""
     return _Tape(
         gradtape,
-        _How("tape", compression, op, gradient_predivide_factor, sparse_as_dense, process_set),
+        _How(
+            "tape",
+            compression,
+            op,
+            gradient_predivide_factor,
+            sparse_as_dense,
+            process_set,
+            scale_local=scale_local_gradients,
+        ),
     )
+
+
+def PartialDistributedGradientTape(  # Horovod's name
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As :func:`DistributedGradientTape`, but gradients of ``local_layers`` stay this rank's: of a
+    Keras layer that has been built, or of several. With ``scale_local_gradients`` they are divided
+    by the number of ranks, as is each rank's part of an average."""
+    tape = DistributedGradientTape(
+        gradtape,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    for variable in _weights(local_layers):
+        tape.register_local_source(variable)
+    return tape
+
+
+def _weights(layers: Any) -> list[Any]:
+    if layers is None:
+        return []
+    found = []
+    for layer in [layers] if isinstance(layers, _Layer) else layers:
+        if not isinstance(layer, _Layer):
+            raise ValueError(f"local_layers takes layers of Keras, and not {layer!r}")
+        if not layer.built:
+            raise ValueError(f"{layer.name} of local_layers has no weights yet: build it first")
+        found += layer.trainable_weights
+    return found
 
 
 def DistributedOptimizer(  # Horovod's name
@@ -148,7 +233,7 @@ def DistributedOptimizer(  # Horovod's name
     summed = passes if passes > 1 and not average_aggregated_gradients else 1
     how = _How(
         name or "optimizer", compression, op, gradient_predivide_factor, sparse_as_dense,
-        process_set, summed,
+        process_set, summed, scale_local_gradients,
     )  # fmt: skip
     kind = type(optimizer)
     config = optimizer.get_config()
@@ -161,24 +246,80 @@ def DistributedOptimizer(  # Horovod's name
     return distributed.from_config(config)
 
 
+def PartialDistributedOptimizer(  # Horovod's name
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As :func:`DistributedOptimizer`, but gradients of ``local_layers`` stay this rank's, as with
+    :func:`PartialDistributedGradientTape`."""
+    made = DistributedOptimizer(
+        optimizer,
+        name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    for variable in _weights(local_layers):
+        made.register_local_var(variable)
+    return made
+
+
 def _at_once(kind: Any, how: _How) -> dict[str, Any]:
     """What a class of optimizers does instead: reduces what it is given."""
 
-    def apply(self: Any, gradients: Any, *more: Any, **named: Any) -> Any:
-        return getattr(kind, "apply")(self, how.reduced(list(gradients)), *more, **named)  # noqa: B009
+    def apply(self: Any, gradients: Any, trainable_variables: Any = None, **named: Any) -> Any:
+        variables = trainable_variables or self._trainable_variables
+        reduced = how.reduced(list(gradients), list(variables))
+        return getattr(kind, "apply")(self, reduced, trainable_variables, **named)  # noqa: B009
 
     def apply_gradients(self: Any, pairs: Any, *more: Any, **named: Any) -> Any:
         gradients, variables = zip(*pairs, strict=True)
-        reduced = zip(how.reduced(gradients), variables, strict=True)
+        reduced = zip(how.reduced(gradients, variables), variables, strict=True)
         return getattr(kind, "apply_gradients")(self, reduced, *more, **named)  # noqa: B009
 
-    return {"apply": apply} if hasattr(kind, "apply") else {"apply_gradients": apply_gradients}
+    body = {"apply": apply} if hasattr(kind, "apply") else {"apply_gradients": apply_gradients}
+    return {**body, "register_local_var": _register(how)}
 
 
 def _accumulating(kind: Any, how: _How) -> dict[str, Any]:
     """The same for what Keras has averaged over several passes, which it clips next."""
+    given: list[Any] = []
+
+    def apply(self: Any, gradients: Any, variables: Any) -> Any:
+        given[:] = variables
+        return getattr(kind, "_backend_apply_gradients")(self, gradients, variables)  # noqa: B009
 
     def clip(self: Any, gradients: Any) -> Any:
-        return getattr(kind, "_clip_gradients")(self, how.reduced(list(gradients)))  # noqa: B009
+        reduced = how.reduced(list(gradients), given)
+        return getattr(kind, "_clip_gradients")(self, reduced)  # noqa: B009
 
-    return {"_clip_gradients": clip}
+    return {
+        "_backend_apply_gradients": apply,
+        "_clip_gradients": clip,
+        "register_local_var": _register(how),
+    }
+
+
+def _register(how: _How) -> Any:
+    def register_local_var(self: Any, var: Any) -> None:
+        """This variable's gradient stays this rank's."""
+        how.keep_local(var)
+
+    return register_local_var

@@ -7,6 +7,7 @@ none of them.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,11 @@ from tensorwire.horovod.tensorflow.compression import Compression
 Tensor = Any
 Run = Callable[..., Sequence[Array]]
 
+# Names, by graph. Each call waits for the one before: one that waits for other ranks holds a
+# thread of TensorFlow, and ranks that hold all of theirs in different calls would wait for ever.
+# TensorFlow itself keeps the order in functions, but not in those that it makes for gradients.
+_last_calls: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
 
 def _call(run: Run, tensors: Sequence[Tensor], kinds: Sequence[Any]) -> list[Tensor]:
     """``run`` on the arrays of the tensors, now or when the function runs."""
@@ -32,17 +38,35 @@ def _call(run: Run, tensors: Sequence[Tensor], kinds: Sequence[Any]) -> list[Ten
     if tf.executing_eagerly():
         found = on_arrays(*(tensor.numpy() for tensor in tensors))
         return [tf.convert_to_tensor(each) for each in found]
-    result: list[Tensor] = tf.numpy_function(
-        tf.autograph.experimental.do_not_convert(on_arrays),
-        list(tensors),
-        list(kinds),
-        stateful=True,
-    )
+    graph = tf.compat.v1.get_default_graph()
+    before = _last_calls.get(graph)
+    with tf.control_dependencies([graph.get_operation_by_name(before)] if before else []):
+        result: list[Tensor] = tf.numpy_function(
+            tf.autograph.experimental.do_not_convert(on_arrays),
+            list(tensors),
+            list(kinds),
+            stateful=True,
+        )
+    _last_calls[graph] = result[0].op.name
     return result
 
 
 def _tensors(values: Sequence[Any]) -> list[Tensor]:
     return [tf.convert_to_tensor(value) for value in values]
+
+
+def _number(of: Callable[[], float], kind: Any) -> Tensor:
+    """Asked when the function runs: in an elastic job ranks and their number change."""
+    (found,) = _call(lambda: [np.array(of(), kind.as_numpy_dtype)], [], [kind])
+    found.set_shape([])
+    return found
+
+
+def _differentiable(forward: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
+    """``forward`` of the tensors: it returns what it makes of them, and what makes their gradients
+    of its gradients."""
+    apply: Any = tf.custom_gradient(forward)
+    return apply(*tensors)
 
 
 def grouped_allreduce(
@@ -86,15 +110,16 @@ def grouped_allreduce(
             for result, (_, context) in zip(results, packed, strict=True)
         ]
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator, unused-ignore]
-    def differentiable(*given: Tensor) -> Any:
-        def backward(*gradients: Tensor) -> list[Tensor]:
-            return reduced(f"{word}.gradient", gradients)
+    def differentiable(which: str, given: Sequence[Tensor]) -> list[Tensor]:
+        def forward(*given: Tensor) -> Any:
+            def backward(*gradients: Tensor) -> list[Tensor]:
+                return differentiable(f"{which}.gradient", _tensors(gradients))
 
-        return reduced(word, given), backward
+            return reduced(which, given), backward
 
-    result: list[Tensor] = differentiable(*_tensors(tensors))
-    return list(result)
+        return list(_differentiable(forward, given))
+
+    return differentiable(word, _tensors(tensors))
 
 
 def allreduce(
@@ -118,8 +143,7 @@ def allreduce(
         values = allgather(tensor.values, name and f"{name}.values", process_set)
         indices = allgather(tensor.indices, name and f"{name}.indices", process_set)
         if asking.operation(average, op) == "average":
-            # Asked when the function runs: in an elastic job the size changes.
-            (share,) = _call(lambda: [np.array(1.0 / process_set.size())], [], [tf.float64])
+            share = _number(lambda: 1.0 / process_set.size(), tf.float64)
             values = values * tf.cast(share, values.dtype)
         return tf.IndexedSlices(values, indices, tensor.dense_shape)
     (found,) = grouped_allreduce(
@@ -135,22 +159,49 @@ def allreduce(
     return found
 
 
-def allgather(
-    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Tensor:
-    """The tensors of all ranks, one behind the other; their first axes may differ."""
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Tensor]:
+    """The tensors of all ranks, one behind the other, in one operation; the first axes of each may
+    differ. The gradient is the average of all ranks', of this rank's rows."""
     kind = negotiation.ALLGATHER
     word = asking.named(kind, name, process_set)
-    tensor = tf.convert_to_tensor(tensor)
 
-    def run(array: Array) -> Sequence[Array]:
-        rows = [np.atleast_1d(array)]
+    def run(*arrays: Array) -> Sequence[Array]:
+        rows = [np.atleast_1d(array) for array in arrays]
         found: list[Array] = asking.begin(kind, word, rows, process_set=process_set).result()
         return found
 
-    (result,) = _call(run, [tensor], [tensor.dtype])
-    result.set_shape([None, *tensor.shape[1:]])
-    return result
+    def forward(*given: Tensor) -> Any:
+        def backward(*gradients: Tensor) -> list[Tensor]:
+            averages = grouped_allreduce(
+                gradients, op=Average, name=f"{word}.gradient", process_set=process_set
+            )
+            rows = tf.stack([tf.size(each) if each.shape.rank == 0 else tf.shape(each)[0]
+                             for each in given])  # fmt: skip
+            counts = allgather(rows[tf.newaxis], f"{word}.rows", process_set)
+            before = tf.reduce_sum(counts[: _number(process_set.rank, tf.int32)], 0)
+            return [
+                tf.reshape(average[before[i] : before[i] + rows[i]], tf.shape(each))
+                for i, (average, each) in enumerate(zip(averages, given, strict=True))
+            ]
+
+        results = _call(run, given, [each.dtype for each in given])
+        for result, each in zip(results, given, strict=True):
+            result.set_shape([None, *each.shape[1:]])
+        return results, backward
+
+    return list(_differentiable(forward, _tensors(tensors)))
+
+
+def allgather(
+    tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Tensor:
+    """The tensors of all ranks, one behind the other; their first axes may differ. The gradient is
+    that of :func:`grouped_allgather`."""
+    return grouped_allgather([tensor], name, process_set)[0]
 
 
 def broadcast(
@@ -159,16 +210,29 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """The root's tensor."""
-    return _broadcasts([tensor], root_rank, name, process_set)[0]
+    """The root's tensor. Its gradient is the average of all ranks' at the root, and zero
+    elsewhere."""
+    word = asking.named(negotiation.BROADCAST, name, process_set)
+
+    def forward(given: Tensor) -> Any:
+        def backward(gradient: Tensor) -> Tensor:
+            average = allreduce(
+                gradient, op=Average, name=f"{word}.gradient", process_set=process_set
+            )
+            is_root = _number(lambda: process.rank() == root_rank, tf.bool)
+            return tf.where(is_root, average, tf.zeros_like(average))
+
+        (result,) = _broadcasts([given], root_rank, word, process_set)
+        return result, backward
+
+    return _differentiable(forward, _tensors([tensor]))
 
 
 def _broadcasts(
-    values: Sequence[Any], root: int, name: str | None, process_set: ProcessSet
+    tensors: Sequence[Tensor], root: int, word: str, process_set: ProcessSet
 ) -> list[Tensor]:
     kind = negotiation.BROADCAST
-    tensors = _tensors(values)
-    words = [f"{asking.named(kind, name, process_set)}.{i}" for i in range(len(tensors))]
+    words = [f"{word}.{i}" for i in range(len(tensors))]
 
     def run(*arrays: Array) -> list[Array]:
         futures = [
@@ -189,10 +253,25 @@ def broadcast_variables(
     """The root's values, into the variables of all ranks."""
     if callable(variables):  # as Keras 3 has those of an optimizer, and Keras 2 had them
         variables = variables()
-    variables = list(variables)
-    found = _broadcasts(variables, root_rank, None, process_set)
-    for variable, value in zip(variables, found, strict=True):
-        variable.assign(value)
+    _assign_of_root(list(variables), root_rank, process_set)
+
+
+def _assign_of_root(variables: Sequence[Any], root: int, process_set: ProcessSet) -> list[Any]:
+    word = asking.named(negotiation.BROADCAST, None, process_set)
+    found = _broadcasts(_tensors(variables), root, word, process_set)
+    return [variable.assign(value) for variable, value in zip(variables, found, strict=True)]
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """An operation for a session of TensorFlow 1: the root's values, into all variables of the
+    graph. RuntimeError where TensorFlow executes eagerly, and keeps no list of variables."""
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "there are no global variables in eager execution: call hvd.broadcast_variables() with "
+            "those of the model and of the optimizer"
+        )
+    variables = tf.compat.v1.global_variables()
+    return tf.group(*_assign_of_root(variables, root_rank, global_process_set))
 
 
 def alltoall(
@@ -205,7 +284,6 @@ def alltoall(
     have come from each."""
     kind = negotiation.ALLTOALL
     word = asking.named(kind, name, process_set)
-    tensor = tf.convert_to_tensor(tensor)
 
     def run(array: Array, *given: Array) -> Sequence[Array]:
         gives = asking.shares(len(array), given[0].tolist() if given else None, process_set.size())
@@ -215,9 +293,69 @@ def alltoall(
         return found
 
     more = [] if splits is None else [tf.convert_to_tensor(splits)]
-    found, received = _call(run, [tensor, *more], [tensor.dtype, tf.int32])
-    found.set_shape([None, *tensor.shape[1:]])
+
+    def forward(given: Tensor) -> Any:
+        found, received = _call(run, [given, *more], [given.dtype, tf.int32])
+        found.set_shape([None, *given.shape[1:]])
+        received.set_shape([None])
+
+        def backward(gradient: Tensor, _: Any) -> Tensor:
+            back, _ = alltoall(gradient, received, f"{word}.gradient", process_set)
+            return back
+
+        return (found, received), backward
+
+    found, received = _differentiable(forward, _tensors([tensor]))
     return found if splits is None else (found, received)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Tensor]:
+    """Rows of the reductions, in one operation: the first ranks have one more where they cannot be
+    shared evenly. Gradients go through averages and sums (:func:`asking.reducescatter_scale`)."""
+    kind = negotiation.REDUCESCATTER
+    word = asking.named(kind, name, process_set)
+
+    def run(*arrays: Array) -> Sequence[Array]:
+        found: list[Array] = asking.begin(
+            kind,
+            word,
+            arrays,
+            process_set=process_set,
+            op=OPS[op],
+            prescale=prescale_factor,
+            postscale=postscale_factor,
+        ).result()
+        return found
+
+    def scale() -> float:
+        return asking.reducescatter_scale(op, prescale_factor, postscale_factor, process_set)
+
+    def forward(*given: Tensor) -> Any:
+        def backward(*gradients: Tensor) -> list[Tensor]:
+            factor = _number(scale, tf.float64)
+            scaled = [each * tf.cast(factor, each.dtype) for each in _tensors(gradients)]
+            return grouped_allgather(scaled, f"{word}.gradient", process_set)
+
+        results = _call(run, given, [each.dtype for each in given])
+        for result, each in zip(results, given, strict=True):
+            result.set_shape([None, *each.shape[1:]])
+        return results, backward
+
+    packed = [compression.compress(each) for each in _tensors(tensors)]
+    results = _differentiable(forward, [each for each, _ in packed])
+    return [
+        compression.decompress(result, context)
+        for result, (_, context) in zip(results, packed, strict=True)
+    ]
 
 
 def reducescatter(
@@ -230,26 +368,18 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Tensor:
-    """Rows of the reduction: the first ranks have one more where they cannot be shared evenly."""
-    kind = negotiation.REDUCESCATTER
-    word = asking.named(kind, name, process_set)
-    packed, context = compression.compress(tf.convert_to_tensor(tensor))
-
-    def run(array: Array) -> Sequence[Array]:
-        found: list[Array] = asking.begin(
-            kind,
-            word,
-            [array],
-            process_set=process_set,
-            op=OPS[op],
-            prescale=prescale_factor,
-            postscale=postscale_factor,
-        ).result()
-        return found
-
-    (result,) = _call(run, [packed], [packed.dtype])
-    result.set_shape([None, *packed.shape[1:]])
-    return compression.decompress(result, context)
+    """As :func:`grouped_reducescatter`, of one tensor."""
+    (found,) = grouped_reducescatter(
+        [tensor],
+        device_dense,
+        compression,
+        op,
+        name,
+        process_set,
+        prescale_factor,
+        postscale_factor,
+    )
+    return found
 
 
 def broadcast_object(

@@ -505,7 +505,7 @@ class _Reducescatter(_Function):  # type: ignore[misc]
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         _, op, process_set, prescale, postscale = context.how
-        scale = prescale * postscale / (process_set.size() if op == Average else 1)
+        scale = asking.reducescatter_scale(op, prescale, postscale, process_set)
         gathered = synchronize(
             grouped_allgather_async([each.contiguous() for each in gradients], None, process_set)
         )

@@ -5,7 +5,10 @@
 from tensorwire.horovod import common
 from tensorwire.horovod.common import *  # noqa: F403
 from tensorwire.horovod.tensorflow.compression import Compression
-from tensorwire.horovod.tensorflow.gradients import DistributedOptimizer
+from tensorwire.horovod.tensorflow.gradients import (
+    DistributedOptimizer,
+    PartialDistributedOptimizer,
+)
 from tensorwire.horovod.tensorflow.keras import callbacks, elastic
 from tensorwire.horovod.tensorflow.keras.operations import (
     allgather,
@@ -13,16 +16,22 @@ from tensorwire.horovod.tensorflow.keras.operations import (
     broadcast,
     reducescatter,
 )
-from tensorwire.horovod.tensorflow.operations import broadcast_object, broadcast_variables
+from tensorwire.horovod.tensorflow.operations import (
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_variables,
+)
 from tensorwire.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 __all__ = [
     "Compression",
     "DistributedOptimizer",
+    "PartialDistributedOptimizer",
     "SyncBatchNormalization",
     "allgather",
     "allreduce",
     "broadcast",
+    "broadcast_global_variables",
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
