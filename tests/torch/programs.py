@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -551,6 +552,68 @@ def give_up(rank: int, size: int) -> str:
     found = message_of(lambda: dist.all_reduce(torch.ones(4), group=group))
     dist.barrier()
     return found
+
+
+def bits(rank: int, size: int, tables: list[tuple[str, str]]) -> list[str]:
+    """The bits of sums of floats that depend on their order, in a group of each of the settings
+    TENSORWIRE_DETERMINISTIC and TENSORWIRE_TUNING, over TCP."""
+    import os
+
+    found = []
+    for deterministic, tuning in tables:
+        os.environ.update(TENSORWIRE_DETERMINISTIC=deterministic, TENSORWIRE_TUNING=tuning)
+        tensor = torch.rand(10_000, generator=torch.Generator().manual_seed(rank))
+        dist.all_reduce(tensor, group=dist.new_group(list(range(size))))
+        found.append(hashlib.sha256(tensor.numpy().tobytes()).hexdigest())
+    del os.environ["TENSORWIRE_DETERMINISTIC"], os.environ["TENSORWIRE_TUNING"]
+    return found
+
+
+def missed(rank: int, size: int) -> tuple[list[str], float]:
+    """What is said of barriers to which odd ranks come when the others have given up, once with
+    each flag, and of one that rank 0 misses; then all come to one, and reduce something."""
+    from datetime import timedelta
+
+    from tensorwire.torch import monitored_barrier
+
+    said = []
+
+    def come(seconds: float, wait_all_ranks: bool = False) -> None:
+        limit = timedelta(seconds=seconds)
+        said.append(message_of(lambda: monitored_barrier(None, limit, wait_all_ranks)))
+
+    monitored_barrier()
+    for wait_all_ranks in (False, True):
+        dist.barrier()
+        if rank % 2 == 0:
+            come(3, wait_all_ranks)
+        dist.barrier()
+        if rank % 2 == 1:
+            come(0.05)
+    dist.barrier()
+    if rank != 0:
+        come(0.05)
+    dist.barrier()
+    if rank == 0:
+        come(3)
+    monitored_barrier(wait_all_ranks=True)
+    some = dist.new_group([0, 2])
+    monitored_barrier(some)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    return said, tensor.item()
+
+
+def miss_for_ever(rank: int, size: int) -> str:
+    """The last rank dies."""
+    import os
+
+    from tensorwire.torch import monitored_barrier
+
+    monitored_barrier()
+    if rank == size - 1:
+        os._exit(1)
+    return message_of(lambda: monitored_barrier(wait_all_ranks=True))
 
 
 def interrupt(rank: int, size: int, async_op: bool) -> str:

@@ -218,6 +218,42 @@ def test_a_rank_that_does_not_come(two: Ranks) -> None:
     assert "rank 1" in waited
 
 
+def test_deterministic_groups_have_the_same_bits_with_any_table(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    table.write_text("all_reduce tcp 3 281474976710656 ring\n")
+    tables = [("off", "off"), ("off", str(table)), ("on", "off"), ("on", str(table))]
+    three = Ranks(tmp_path, 3)
+    try:
+        found = three.results(programs.bits, tables, transport="tcp")
+    finally:
+        three.close()
+    plain, tuned, *deterministic = found[0]
+    assert found == [found[0]] * 3
+    assert tuned != plain  # else the table shows nothing
+    assert deterministic == [plain] * 2
+
+
+def test_a_monitored_barrier_names_the_ranks_that_have_not_come(tmp_path: Path) -> None:
+    four = Ranks(tmp_path, 4)
+    try:
+        found = four.results(programs.missed)
+        assert [total for _, total in found] == [4.0] * 4
+        absent = "DistBackendError: {} not come to the monitored barrier within {} ms"
+        first = absent.format("rank 1 has", 3000)
+        without_0 = absent.format("rank 0 has", 50)
+        for rank, (said, _) in enumerate(found):
+            if rank % 2 == 1:
+                assert said == [without_0] * 3
+                continue
+            assert said[0] == f"{first}, nor have others: wait_all_ranks=True names them all"
+            assert said[1:] == [absent.format("ranks 1, 3 have", 3000), without_0 if rank else ""]
+        four.begin(programs.miss_for_ever)
+        for rank in range(3):
+            assert "rank 3" in four.result(rank)
+    finally:
+        four.close()
+
+
 @pytest.mark.parametrize("async_op", [False, True])
 def test_ctrl_c_ends_a_wait(two: Ranks, async_op: bool) -> None:
     assert two.results(programs.interrupt, async_op)[0] == "interrupted"

@@ -6,8 +6,9 @@ own import: ``torch.distributed.init_process_group("tensorwire")`` needs nothing
 """
 
 from tensorwire.plugins import BuildError, PluginError, UnsupportedError
+from tensorwire.torch.barrier import monitored_barrier
 from tensorwire.torch.registration import register
 
-__all__ = ["BuildError", "PluginError", "UnsupportedError"]
+__all__ = ["BuildError", "PluginError", "UnsupportedError", "monitored_barrier"]
 
 register()

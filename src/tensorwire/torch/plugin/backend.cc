@@ -9,6 +9,7 @@
 
 #include "coalescing.h"
 #include "device.h"
+#include "monitored_barrier.h"
 #include "nan.h"
 #include "rendezvous.h"
 #include "signals.h"
@@ -535,8 +536,17 @@ Backend::Handle Backend::barrier(const c10d::BarrierOptions& options) {
                });
 }
 
-void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
-  barrier(options)->wait();
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool all) {
+  MonitoredBarrier barrier{getRank(), getSize(), 0, all};
+  {
+    const std::lock_guard lock(mutex_);
+    barrier.number = monitored_barriers_++;
+  }
+  begin(OpType::BARRIER, "tensorwire:monitored_barrier", options, at::kCPU, {},
+        [barrier, group = group()](const tw_wait& wait, tw_status* status) {
+          return tensorwire::run(barrier, group.get(), wait, status);
+        })
+      ->wait();
 }
 
 Backend::Handle Backend::send(Tensors& tensors, int to, int tag) {
