@@ -213,12 +213,13 @@ def gradients() -> Any:
     mine.grad = None
     hvd.allreduce(mine, op=hvd.Sum).sum().backward()
     found = [gathered, mine.grad.tolist()]
-    for operation in (
+    operations: list[Callable[[Any], Any]] = [
         lambda each: hvd.broadcast(each, 1),
         lambda each: hvd.alltoall(each, splits=[1, 2])[0],
         lambda each: hvd.reducescatter(each),
         lambda each: hvd.reducescatter(each, op=hvd.Sum, postscale_factor=0.25),
-    ):
+    ]
+    for operation in operations:
         three: Any = torch.ones(3, requires_grad=True)
         result = operation(three)
         weights = torch.arange(1.0, 1.0 + len(result)) * (hvd.rank() + 1)

@@ -247,7 +247,7 @@ def with_local_layers() -> dict[str, Any]:
         tape = hvd.PartialDistributedGradientTape(
             tape, local_layers=[local], scale_local_gradients=scale
         )
-        return [float(each) for each in tape.gradient(loss, weights)]
+        return [float(each[0, 0]) for each in tape.gradient(loss, weights)]
 
     def of_optimizer(passes: int) -> list[float]:
         shared, local = layer(), layer()
@@ -258,7 +258,7 @@ def with_local_layers() -> dict[str, Any]:
         for _ in range(passes):
             gradient = tf.fill([1, 1], hvd.rank() + 1.0)
             optimizer.apply_gradients([(gradient, each) for each in weights])
-        return [float(each.numpy()) for each in (shared.kernel, local.kernel)]
+        return [float(each.numpy()[0, 0]) for each in (shared.kernel, local.kernel)]
 
     try:
         hvd.PartialDistributedGradientTape(tf.GradientTape(), local_layers=layer(build=False))

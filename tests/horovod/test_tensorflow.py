@@ -15,7 +15,7 @@ from tests.horovod import ranks
 
 # What Horovod's gradients are, of each loss: those of the tensor that has 3 rows on rank 0 and 2 on
 # rank 1, and those of the one that has 3 on both.
-GRADIENTS = [
+GRADIENTS: list[list[list[float] | None]] = [
     [[1.5, 3.0, 4.5, 6.0, 7.5], None],
     # The first row of each rank is in the third tensor of its group, too.
     [[1.5 + 4.5, 3.0, 4.5, 6.0 + 9.0, 7.5], [3.0, 6.0, 9.0, 12.0, 15.0, 18.0]],

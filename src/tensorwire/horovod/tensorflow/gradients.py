@@ -21,6 +21,14 @@ def _reference(variable: Any) -> Any:
     return (value if isinstance(value, tf.Variable) else variable).ref()
 
 
+def _times(gradient: Any, factor: float) -> Any:
+    if factor == 1.0:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * factor
+
+
 class _How:
     def __init__(
         self,
@@ -52,24 +60,23 @@ class _How:
 
     def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """All dense ones go together; None stays None, and those of local variables this rank's."""
+        if not self._local:
+            return self._reduced(gradients)
         local = [
             i
             for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True))
-            if self._local and gradient is not None and _reference(variable) in self._local
+            if gradient is not None and _reference(variable) in self._local
         ]
         found = self._reduced([None if i in local else each for i, each in enumerate(gradients)])
         for i in local:
             share = self._factor
             if self._scale_local and self._process_set.included():
                 share /= self._process_set.size()
-            found[i] = gradients[i] * share if share != 1.0 else gradients[i]
+            found[i] = _times(gradients[i], share)
         return found
 
     def _reduced(self, gradients: Sequence[Any]) -> list[Any]:
-        found = [
-            each if each is None or self._factor == 1.0 else each * self._factor
-            for each in gradients
-        ]
+        found = [each if each is None else _times(each, self._factor) for each in gradients]
         if not self._process_set.included() or self._process_set.size() == 1:
             return found
         for i, each in enumerate(found):

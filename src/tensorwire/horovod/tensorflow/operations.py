@@ -39,7 +39,8 @@ def _call(run: Run, tensors: Sequence[Tensor], kinds: Sequence[Any]) -> list[Ten
         found = on_arrays(*(tensor.numpy() for tensor in tensors))
         return [tf.convert_to_tensor(each) for each in found]
     graph = tf.compat.v1.get_default_graph()
-    before = _last_calls.get(graph)
+    # In others each run takes what it needs of the graph, and no more.
+    before = _last_calls.get(graph) if graph.building_function else None
     with tf.control_dependencies([graph.get_operation_by_name(before)] if before else []):
         result: list[Tensor] = tf.numpy_function(
             tf.autograph.experimental.do_not_convert(on_arrays),
