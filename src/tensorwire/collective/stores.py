@@ -216,7 +216,9 @@ class RpcStore:
         try:
             return bytes(method(request, timeout=self._timeout, wait_for_ready=True))
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() >= until:
+            # A server that stops cancels what has reached it.
+            going = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+            if not going or time.monotonic() >= until:
                 raise
             return None
 
