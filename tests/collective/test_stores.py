@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent import futures
 from pathlib import Path
 
@@ -87,37 +86,33 @@ def test_keys_that_are_not_for_the_server_wait_for_the_next_one() -> None:
         server.stop(None).wait()
 
 
-def test_a_key_that_a_server_got_when_it_stopped_goes_to_the_next_one() -> None:
-    came, gone = threading.Event(), threading.Event()
+class Stopping(grpc.GenericRpcHandler):
+    """Cancels the first call, as a server does that stops, and is the next one's store."""
 
-    def stuck(_request: bytes, _context: grpc.ServicerContext) -> bytes:
-        came.set()
-        gone.wait(60)
-        return b""
+    def __init__(self) -> None:
+        self.cancelled = 0
+        self._next = store_service()
 
-    class Stuck(grpc.GenericRpcHandler):
-        def service(self, _details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-            return grpc.unary_unary_rpc_method_handler(stuck)
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if self.cancelled:
+            return self._next.service(details)
+        self.cancelled += 1
+        return grpc.unary_unary_rpc_method_handler(
+            lambda _request, context: context.abort(grpc.StatusCode.CANCELLED, "")
+        )
 
-    with futures.ThreadPoolExecutor(2) as pool:
-        server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
-        server.add_generic_rpc_handlers((Stuck(),))
-        port = server.add_insecure_port("127.0.0.1:0")
+
+def test_what_a_server_cancels_when_it_stops_is_asked_again() -> None:
+    with futures.ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        stopping = Stopping()
+        server.add_generic_rpc_handlers((stopping,))
+        store = RpcStore(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
         server.start()
-        with futures.ThreadPoolExecutor(1) as other:
-            store = RpcStore(f"127.0.0.1:{port}")
-            setting = other.submit(store.set, "key", b"1")
-            assert came.wait(60)
-            stopped = server.stop(None)
-            gone.set()
-            stopped.wait()
-            server = grpc.server(pool, options=[("grpc.so_reuseport", 0)])
-            server.add_generic_rpc_handlers((store_service(),))
-            server.add_insecure_port(f"127.0.0.1:{port}")
-            server.start()
-            setting.result(60)
-            assert store.get("key", 1) == b"1"
-            server.stop(None).wait()
+        store.set("key", b"1")
+        assert stopping.cancelled == 1
+        assert store.get("key", 1) == b"1"
+        server.stop(None).wait()
 
 
 @pytest.mark.parametrize("kind", ["FileStore", "TCPStore", "PrefixStore"])
