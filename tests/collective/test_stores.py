@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -93,7 +94,7 @@ class Stopping(grpc.GenericRpcHandler):
         self.cancelled = 0
         self._next = store_service()
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
         if self.cancelled:
             return self._next.service(details)
         self.cancelled += 1
