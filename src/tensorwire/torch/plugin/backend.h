@@ -106,7 +106,7 @@ class Backend final : public c10d::Backend {
   std::string closed_;
   Milliseconds timeout_;
   uint64_t sequence_ = 0;
-  uint64_t monitored_barriers_ = 0;  // that have begun
+  uint64_t monitored_barriers_ = 0;          // that have begun
   std::optional<Together::Parts> together_;  // since startCoalescing()
   Lane lane_;
   // One for each row of messages, because a message waits for its other end.
