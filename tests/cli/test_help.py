@@ -10,15 +10,19 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from rich.console import Console
+from rich.text import Text
+from typer import rich_utils
 from typer.testing import CliRunner, Result
 
 from tensorwire.bench.harness import handover
-from tensorwire.cli import app
+from tensorwire.cli import app, root
 from tensorwire.cli.group import Group
 from tensorwire.transports import names
 
@@ -135,6 +139,7 @@ def test_shells_complete_the_command() -> None:
 IMPORTED = """
 import sys
 from tensorwire.cli import main
+sys.argv[0] = "tensorwire"
 try:
     main()
 finally:
@@ -145,19 +150,63 @@ HEAVY = {
     *("pydantic", "pygments", "rich.markdown", "rich.progress", "rich.syntax", "rich.traceback"),
     "tensorflow",
 }
-OWN = {"tensorwire", "tensorwire.cli", "tensorwire.cli.group"}
+FIRST = {"tensorwire", "tensorwire.cli", "tensorwire.cli.root"}
+OWN = FIRST | {"tensorwire.cli.commands", "tensorwire.cli.group"}
+
+
+def printed(*arguments: str, **variables: str) -> tuple[str, set[str]]:
+    """What this command prints, and the modules that it has imported at its end."""
+    environment = {name: text for name, text in os.environ.items() if name not in root.LOOKS}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *arguments],
+        env=environment | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"} | variables,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout, set(done.stderr.split())
 
 
 def imported(*arguments: str) -> set[str]:
-    """The modules that this command has imported at its end."""
-    command = [sys.executable, "-c", IMPORTED, *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert "Usage: " in done.stdout
-    return set(done.stderr.split())
+    text, found = printed(*arguments)
+    assert "Usage: tensorwire " in text
+    return found
 
 
-def test_the_help_of_all_imports_no_command() -> None:
-    found = imported("--help")
+@pytest.mark.parametrize("option", ["--help", "-h", "--version", "-V"])
+def test_what_the_command_says_of_itself_needs_no_typer(option: str) -> None:
+    text, found = printed(option)
+    assert ("Usage: tensorwire [OPTIONS]" if "h" in option else installed("tensorwire")) in text
+    assert {name for name in found if name.split(".")[0] == "tensorwire"} == FIRST
+    assert {name.split(".")[0] for name in found} & {*HEAVY, "click", "rich", "typer"} == set()
+
+
+@pytest.mark.parametrize("columns", [root.NARROWEST, 80, 127, 200])
+def test_the_first_help_looks_as_typers(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every character and how it is painted."""
+    for name in root.LOOKS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(rich_utils, "FORCE_TERMINAL", True)
+    variables = {"COLUMNS": str(columns), "TERM": "xterm"}
+    result = CliRunner().invoke(app, ["--help"], prog_name="tensorwire", env=variables)
+    first, typers = (
+        Text.from_ansi(text) for text in (root.text(columns, coloured=True) + "\n", result.output)
+    )
+    assert first.plain == typers.plain
+    console = Console()
+    for i, letter in enumerate(first.plain):
+        if letter != " ":
+            styles = [text.get_style_at_offset(console, i) for text in (first, typers)]
+            assert styles[0] == styles[1], first.plain[: i + 1]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"COLUMNS": "60"}, {"NO_COLOR": "1"}, {"FORCE_COLOR": "1"}, {"PYTHONIOENCODING": "ascii"}],
+)
+def test_help_that_looks_otherwise_is_typers(variables: dict[str, str]) -> None:
+    text, found = printed("--help", **variables)
+    assert "tensorwire [OPTIONS]" in text
     assert {name for name in found if name.split(".")[0] == "tensorwire"} == OWN
     assert found & HEAVY == set()
 
