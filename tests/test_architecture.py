@@ -83,7 +83,10 @@ WITHOUT_IO = ("wire", "message")
 # stand on several storeys have a rank each.
 PYTHON_LAYERS = (
     ("_core", "malformed", "observe"),
-    ("launch", "log", "progress", "signals", "tensors", "terminal", "transports"),
+    (
+        *("launch", "log", "observe.measure", "progress", "signals", "tensors", "terminal"),
+        "transports",
+    ),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "observe.messages", "rpc", "trace"),
     ("observe.sockets",),

@@ -25,6 +25,7 @@ import tensorwire
 from tensorwire import _core, queue, remote, weights
 from tensorwire.collective import join
 from tensorwire.observe import metrics
+from tensorwire.observe.measure import Labels, Measure
 from tensorwire.remote import Rights
 from tensorwire.rpc import registry
 
@@ -36,9 +37,8 @@ def alone() -> None:
     """Whatever other tests have left behind is not counted."""
     registry.CHANNELS.forget()
     registry.SERVERS.forget()
-    registry.QUEUES.forget()
-    registry.HOSTS.forget()
-    registry.PUBLICATIONS.forget()
+    for watch in registry.WATCHES:
+        watch.members.forget()
 
 
 @pytest.fixture
@@ -198,6 +198,14 @@ def test_every_statistic_of_the_arena_is_a_metric() -> None:
     assert declared == set(tensorwire.arena_stats())
 
 
+def test_every_number_of_what_is_built_on_links_is_in_a_metric() -> None:
+    kinds = {queue.Stats, remote.HostStats, weights.PublicationStats}
+    assert {watch.numbers for watch in registry.WATCHES} == kinds
+    for watch in registry.WATCHES:
+        found = [fact for measure in watch.measures for fact in measure.facts]
+        assert sorted(found) == sorted(watch.numbers.__annotations__), watch.numbers
+
+
 def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> None:
     with tensorwire.insecure_channel(target, transport="tcp") as channel:
         send(channel, 8)
@@ -206,7 +214,7 @@ def test_names_units_and_help(prometheus: CollectorRegistry, target: str) -> Non
     measures = [*metrics.link(), *metrics.memory(), metrics.LINKS, metrics.CHANNELS]
     measures += [metrics.LOST, metrics.FAILED, metrics.INCIDENTS]
     measures += [metrics.OPERATIONS, metrics.OPERATION_BYTES]
-    measures += [measure for watch in metrics.WATCHES for measure in watch.measures]
+    measures += [measure for watch in registry.WATCHES for measure in watch.measures]
     assert set(families) == {f"tensorwire_{measure.name}" for measure in measures}
     for measure in measures:
         family = families[f"tensorwire_{measure.name}"]
@@ -220,10 +228,10 @@ def test_the_documentation_lists_every_metric() -> None:
     text = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     others = (metrics.LINKS, metrics.CHANNELS, metrics.LOST, metrics.FAILED, metrics.INCIDENTS)
     groups = (metrics.OPERATIONS, metrics.OPERATION_BYTES)
-    every: list[tuple[metrics.Labels, metrics.Measure]] = [
+    every: list[tuple[Labels, Measure]] = [
         ((), measure) for measure in (*metrics.link(), *others, *groups, *metrics.memory())
     ]
-    every += [(watch.labels, measure) for watch in metrics.WATCHES for measure in watch.measures]
+    every += [(watch.labels, measure) for watch in registry.WATCHES for measure in watch.measures]
     rows = []
     for labels_before, measure in every:
         name = f"tensorwire_{measure.name}" + ("_total" if measure.kind == "counter" else "")

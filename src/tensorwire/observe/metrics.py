@@ -9,44 +9,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from prometheus_client.core import REGISTRY, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tensorwire import _core
+from tensorwire.observe.measure import Labels, Measure
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from tensorwire.rpc.registry import Watched
+    from tensorwire.rpc.registry import Watch
 
 Facts = Mapping[str, object]
-Labels = tuple[str, ...]
 UPTO: Final = "upto"
 """The label of what is counted by the payload of messages: bytes, at most."""
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A metric and the statistics that it is read from.
-
-    name: after ``tensorwire_`` and, for counters, before ``_total``; ends with its unit, if any.
-    facts: names in the statistics, each with its values of ``labels``.
-    by_size: they stand in each entry of ``classes``, whose name is the value of the last label.
-    """
-
-    name: str
-    kind: Literal["counter", "gauge"]
-    help: str
-    facts: Mapping[str, Labels]
-    labels: Labels = ()
-    by_size: bool = False
-
-    def family(self, more: Labels = ()) -> CounterMetricFamily | GaugeMetricFamily:
-        make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        return make(f"tensorwire_{self.name}", self.help, labels=[*more, *self.labels])
+def family(measure: Measure, more: Labels = ()) -> CounterMetricFamily | GaugeMetricFamily:
+    make = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
+    return make(f"tensorwire_{measure.name}", measure.help, labels=[*more, *measure.labels])
 
 
 LINK_LABELS: Labels = ("role", "transport", "peer")
@@ -134,122 +118,6 @@ OPERATION_BYTES = Measure(
 )
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Metrics of what is built on links. label: of its name; empty: it has none. Those of one name
-    are added up, but for the version."""
-
-    label: str
-    measures: tuple[Measure, ...]
-
-    @property
-    def labels(self) -> Labels:
-        return (self.label,) if self.label else ()
-
-    def sums(self, members: Iterable[Watched]) -> dict[Labels, Counter[str]]:
-        found: dict[Labels, Counter[str]] = {}
-        for member in members:
-            sums = found.setdefault((member.name,) if self.label else (), Counter())
-            for fact, value in member.stats()._asdict().items():
-                sums[fact] = max(sums[fact], value) if fact == "version" else sums[fact] + value
-        return found
-
-
-QUEUES = Watch(
-    "queue",
-    (
-        Measure("queue_items", "gauge", "Items in the queue.", {"items": ()}),
-        Measure("queue_bytes", "gauge", "Bytes of these items.", {"nbytes": ()}),
-        Measure(
-            "queue_handed_items",
-            "gauge",
-            "Items on their way to consumers, or in their hands and not yet confirmed.",
-            {"handed": ()},
-        ),
-        Measure(
-            "queue_waiting",
-            "gauge",
-            "Who waits: producers for room, consumers for items.",
-            {"waiting_producers": ("producer",), "waiting_consumers": ("consumer",)},
-            ("end",),
-        ),
-        Measure(
-            "queue_streams",
-            "gauge",
-            "Streams of other processes that are open to put, or to get.",
-            {"producers": ("producer",), "consumers": ("consumer",)},
-            ("end",),
-        ),
-        Measure("queue_accepted_items", "counter", "Items that it has taken.", {"accepted": ()}),
-        Measure(
-            "queue_ended_items",
-            "counter",
-            "What became of items: confirmed by a consumer, lost with one, discarded at the "
-            "queue's end, or withdrawn by their producers before it had taken them.",
-            {
-                "delivered": ("delivered",),
-                "lost": ("lost",),
-                "discarded": ("discarded",),
-                "refused": ("refused",),
-            },
-            ("outcome",),
-        ),
-    ),
-)
-HOSTS = Watch(
-    "",
-    (
-        Measure("remote_tensors", "gauge", "Tensors that peers are let at.", {"tensors": ()}),
-        Measure("remote_tensor_bytes", "gauge", "Bytes of these tensors.", {"nbytes": ()}),
-        Measure("remote_channels", "gauge", "Receivers that are open.", {"channels": ()}),
-        Measure(
-            "remote_allocations", "gauge", "Tensors that peers have allocated.", {"allocations": ()}
-        ),
-        Measure(
-            "remote_allocated_bytes",
-            "gauge",
-            "What they take of the budget of remote.host.",
-            {"allocated": ()},
-        ),
-        Measure("remote_budget_bytes", "gauge", "What peers may allocate in all.", {"budget": ()}),
-    ),
-)
-PUBLICATIONS = Watch(
-    "publication",
-    (
-        Measure("weights_version", "gauge", "The newest version.", {"version": ()}),
-        Measure("weights_versions", "gauge", "Versions that can be pulled.", {"versions": ()}),
-        Measure("weights_version_bytes", "gauge", "Bytes of one version.", {"nbytes": ()}),
-        Measure(
-            "weights_readers",
-            "gauge",
-            "Readers that are being sent parameters in place.",
-            {"readers": ()},
-        ),
-        Measure(
-            "weights_quota_bytes",
-            "gauge",
-            "Memory of the arena that readers on this host may hold without a copy.",
-            {"quota": ()},
-        ),
-        Measure("weights_leased_bytes", "gauge", "What they hold of it.", {"leased": ()}),
-        Measure(
-            "weights_copied_packs",
-            "counter",
-            "Packs of tensors that were copied for a reader, because the quota was used up.",
-            {"copied": ()},
-        ),
-        Measure(
-            "weights_outside_versions",
-            "counter",
-            "Versions that are copied for each reader, because the arena had no room for them.",
-            {"outside": ()},
-        ),
-    ),
-)
-WATCHES: Final = (QUEUES, HOSTS, PUBLICATIONS)
-
-
 @dataclass
 class Series:
     """One counter of links that come and go: its value never falls while one of them is alive."""
@@ -314,8 +182,10 @@ class LinkCollector(Collector):
         """By the label of a ``Watch``, the name, and the fact."""
 
     def describe(self) -> Iterator[Metric]:
+        from tensorwire.rpc import registry
+
         for measure in link():
-            yield measure.family(LINK_LABELS)
+            yield family(measure, LINK_LABELS)
         for measure in (
             *memory(),
             LINKS,
@@ -326,10 +196,10 @@ class LinkCollector(Collector):
             OPERATIONS,
             OPERATION_BYTES,
         ):
-            yield measure.family()
-        for watch in WATCHES:
+            yield family(measure)
+        for watch in registry.WATCHES:
             for measure in watch.measures:
-                yield measure.family(watch.labels)
+                yield family(measure, watch.labels)
 
     def collect(self) -> Iterator[Metric]:
         import tensorwire
@@ -349,34 +219,32 @@ class LinkCollector(Collector):
                 totals.add("server", host(str(served["peer"])), served)
         yield from self._links(totals)
         yield from self._memory(tensorwire.arena_stats())
-        family = LINKS.family()
+        shown = family(LINKS)
         for labels, count in totals.links.items():
-            family.add_metric(labels, count)
-        yield family
+            shown.add_metric(labels, count)
+        yield shown
         counted: list[tuple[Measure, Mapping[str, int]]] = [
             (CHANNELS, transports),
             (LOST, registry.LOST.get().counts()),
             (FAILED, registry.FAILED.get().counts()),
         ]
         for measure, counts in counted:
-            family = measure.family()
+            shown = family(measure)
             for transport, count in counts.items():
-                family.add_metric([transport], count)
-            yield family
-        family = INCIDENTS.family()
+                shown.add_metric([transport], count)
+            yield shown
+        shown = family(INCIDENTS)
         for reasons, count in audit.counts().items():
-            family.add_metric(reasons, count)
-        yield family
-        operations, nbytes = OPERATIONS.family(), OPERATION_BYTES.family()
+            shown.add_metric(reasons, count)
+        yield shown
+        operations, nbytes = family(OPERATIONS), family(OPERATION_BYTES)
         for operation, way, count, size in _core.group_statistics():
             operations.add_metric([operation, way], count)
             nbytes.add_metric([operation, way], size)
         yield operations
         yield nbytes
-        for watch, members in zip(
-            WATCHES, (registry.QUEUES, registry.HOSTS, registry.PUBLICATIONS), strict=True
-        ):
-            yield from self._watches(watch, watch.sums(members.get().members()))
+        for watch in registry.WATCHES:
+            yield from self._watches(watch, watch.sums())
 
     def _links(self, totals: Totals) -> Iterator[Metric]:
         with self._lock:
@@ -384,15 +252,15 @@ class LinkCollector(Collector):
             for key in gone:
                 del self._series[key]
             for measure in link():
-                family = measure.family(LINK_LABELS)
+                shown = family(measure, LINK_LABELS)
                 for labels, sums in totals.sums.items():
                     for fact, values in totals.series(measure):
                         value: float = sums[fact]
                         if measure.kind == "counter":
                             series = self._series.setdefault((fact, labels), Series())
                             value = series.follow(value)
-                        family.add_metric([*labels, *values], value)
-                yield family
+                        shown.add_metric([*labels, *values], value)
+                yield shown
 
     def _watches(self, watch: Watch, sums: Mapping[Labels, Mapping[str, int]]) -> Iterator[Metric]:
         with self._lock:
@@ -400,24 +268,24 @@ class LinkCollector(Collector):
             for name in [name for name in followed if name not in sums]:
                 del followed[name]
             for measure in watch.measures:
-                family = measure.family(watch.labels)
+                shown = family(measure, watch.labels)
                 for name, found in sums.items():
                     for fact, values in measure.facts.items():
                         value: float = found[fact]
                         if measure.kind == "counter":
                             series = followed.setdefault(name, {}).setdefault(fact, Series())
                             value = series.follow(value)
-                        family.add_metric([*name, *values], value)
-                yield family
+                        shown.add_metric([*name, *values], value)
+                yield shown
 
     def _memory(self, stats: Facts) -> Iterator[Metric]:
         for measure in memory():
-            family = measure.family()
+            shown = family(measure)
             for fact in measure.facts:
                 value = stats[fact]
                 assert isinstance(value, int)
-                family.add_metric([], value)
-            yield family
+                shown.add_metric([], value)
+            yield shown
 
 
 _registering: Final = threading.Lock()  # guards what follows

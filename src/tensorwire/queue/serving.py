@@ -19,8 +19,8 @@ import grpc
 from tensorwire import rpc
 from tensorwire.queue import wire
 from tensorwire.queue.errors import ClosedError
-from tensorwire.queue.store import Item, ItemTicket, Stats, Store
-from tensorwire.rpc import lifetime, registry
+from tensorwire.queue.store import WATCH, Item, ItemTicket, Stats, Store
+from tensorwire.rpc import lifetime
 from tensorwire.rpc.grpc_internals import POOL
 from tensorwire.rpc.serving.context import CallContext
 from tensorwire.tensors import DecodeError
@@ -121,7 +121,7 @@ class Service:
         self._lock = threading.Lock()  # guards what follows
         self._producers: dict[int, _Session] = {}
         self._consumers: dict[int, _Session] = {}
-        registry.QUEUES.get().add(self)
+        WATCH.members.get().add(self)
 
     def handler(self) -> grpc.GenericRpcHandler:
         threads = _Threads()

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from tensorwire.observe.measure import Measure
 from tensorwire.queue.errors import ClosedError
+from tensorwire.rpc import registry
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as BytesLike
@@ -56,6 +58,51 @@ class Stats(NamedTuple):
     waiting_producers: int
     waiting_consumers: int
     closed: bool
+
+
+WATCH: Final = registry.Watch(
+    "queue",
+    Stats,
+    (
+        Measure("queue_items", "gauge", "Items in the queue.", {"items": ()}),
+        Measure("queue_bytes", "gauge", "Bytes of these items.", {"nbytes": ()}),
+        Measure(
+            "queue_handed_items",
+            "gauge",
+            "Items on their way to consumers, or in their hands and not yet confirmed.",
+            {"handed": ()},
+        ),
+        Measure(
+            "queue_waiting",
+            "gauge",
+            "Who waits: producers for room, consumers for items.",
+            {"waiting_producers": ("producer",), "waiting_consumers": ("consumer",)},
+            ("end",),
+        ),
+        Measure(
+            "queue_streams",
+            "gauge",
+            "Streams of other processes that are open to put, or to get.",
+            {"producers": ("producer",), "consumers": ("consumer",)},
+            ("end",),
+        ),
+        Measure("queue_accepted_items", "counter", "Items that it has taken.", {"accepted": ()}),
+        Measure(
+            "queue_ended_items",
+            "counter",
+            "What became of items: confirmed by a consumer, lost with one, discarded at the "
+            "queue's end, or withdrawn by their producers before it had taken them.",
+            {
+                "delivered": ("delivered",),
+                "lost": ("lost",),
+                "discarded": ("discarded",),
+                "refused": ("refused",),
+            },
+            ("outcome",),
+        ),
+        Measure("queue_closed", "gauge", "Of the queues of this name, the closed.", {"closed": ()}),
+    ),
+)
 
 
 class RoomTicket:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tensorwire import _core
+from tensorwire.observe.measure import Measure
 from tensorwire.remote import messages
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
@@ -81,6 +82,33 @@ class HostStats(NamedTuple):
     """0: peers may not allocate."""
 
 
+WATCH: Final = registry.Watch(
+    "",
+    HostStats,
+    (
+        Measure("remote_tensors", "gauge", "Tensors that peers are let at.", {"tensors": ()}),
+        Measure("remote_tensor_bytes", "gauge", "Bytes of these tensors.", {"nbytes": ()}),
+        Measure("remote_channels", "gauge", "Receivers that are open.", {"channels": ()}),
+        Measure(
+            "remote_peers",
+            "gauge",
+            "Peers that have asked for something, and are alive.",
+            {"peers": ()},
+        ),
+        Measure(
+            "remote_allocations", "gauge", "Tensors that peers have allocated.", {"allocations": ()}
+        ),
+        Measure(
+            "remote_allocated_bytes",
+            "gauge",
+            "What they take of the budget of remote.host.",
+            {"allocated": ()},
+        ),
+        Measure("remote_budget_bytes", "gauge", "What peers may allocate in all.", {"budget": ()}),
+    ),
+)
+
+
 class Host(AbstractContextManager["Host"]):
     """Lets the peers of a server at memory of this process. Thread-safe. See ``host``."""
 
@@ -100,7 +128,7 @@ class Host(AbstractContextManager["Host"]):
         self._peers: dict[_core.Peer, _core.Region | None] = {}  # with the probe, once greeted
         self._closed = False
         self._concealing: set[Conceal] = set()  # once it is closed: what peers may still access
-        registry.HOSTS.get().add(self)
+        WATCH.members.get().add(self)
 
     @property
     def name(self) -> str:
@@ -255,7 +283,7 @@ class Host(AbstractContextManager["Host"]):
         """Conceals everything, as ``Exposed.conceal``; peers find nothing here any more. Raises
         DeadlineExceededError while a peer is amid an access: calling it again waits on."""
         ends = None if timeout is None else monotonic() + timeout
-        registry.HOSTS.get().discard(self)
+        WATCH.members.get().discard(self)
         with self._lock:
             self._closed = True
             self._concealing.update(exposed.conceal_until for exposed in self._exposed.values())

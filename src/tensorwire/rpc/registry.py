@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tensorwire.observe.measure import Labels, Measure
 from tensorwire.rpc.lifetime import PerProcess
 from tensorwire.rpc.weak import WeakMembers
 
@@ -42,16 +43,41 @@ class Watched(Protocol):
 
     @property
     def name(self) -> str:
-        """Several may have one: their numbers are added up."""
+        """Several may have one: their numbers are added up, but for the version."""
 
     def stats(self) -> Numbers: ...
 
 
+class Watch:
+    """What there is of a kind of these, and its metrics, of which each number is part.
+
+    label: of its name; empty: it has none.
+    """
+
+    def __init__(self, label: str, numbers: type[Numbers], measures: tuple[Measure, ...]) -> None:
+        self.label = label
+        self.numbers = numbers
+        self.measures = measures
+        self.members: Final[PerProcess[WeakMembers[Watched]]] = PerProcess(WeakMembers)
+        WATCHES.append(self)
+
+    @property
+    def labels(self) -> Labels:
+        return (self.label,) if self.label else ()
+
+    def sums(self) -> dict[Labels, Counter[str]]:
+        found: dict[Labels, Counter[str]] = {}
+        for member in self.members.get().members():
+            sums = found.setdefault((member.name,) if self.label else (), Counter())
+            for fact, value in member.stats()._asdict().items():
+                sums[fact] = max(sums[fact], value) if fact == "version" else sums[fact] + value
+        return found
+
+
+WATCHES: Final[list[Watch]] = []
+"""Of all kinds whose modules have been imported."""
 CHANNELS: Final[PerProcess[WeakMembers[Channel]]] = PerProcess(WeakMembers)
 SERVERS: Final[PerProcess[WeakMembers[Server]]] = PerProcess(WeakMembers)
-QUEUES: Final[PerProcess[WeakMembers[Watched]]] = PerProcess(WeakMembers)
-HOSTS: Final[PerProcess[WeakMembers[Watched]]] = PerProcess(WeakMembers)
-PUBLICATIONS: Final[PerProcess[WeakMembers[Watched]]] = PerProcess(WeakMembers)
 LOST: Final = PerProcess(Tally)
 """Links of channels that have ended without being closed, by transport."""
 FAILED: Final = PerProcess(Tally)

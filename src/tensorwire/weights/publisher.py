@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 
 from tensorwire import _core, service
+from tensorwire.observe.measure import Measure
 from tensorwire.rpc import lifetime, registry
 from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
@@ -54,6 +55,42 @@ class PublicationStats(NamedTuple):
     outside: int
     """How many versions were put outside of the arena so far, because that had no room for what had
     changed: this is copied for each reader."""
+
+
+WATCH: Final = registry.Watch(
+    "publication",
+    PublicationStats,
+    (
+        Measure("weights_version", "gauge", "The newest version.", {"version": ()}),
+        Measure("weights_versions", "gauge", "Versions that can be pulled.", {"versions": ()}),
+        Measure("weights_version_bytes", "gauge", "Bytes of one version.", {"nbytes": ()}),
+        Measure(
+            "weights_readers",
+            "gauge",
+            "Readers that are being sent parameters in place.",
+            {"readers": ()},
+        ),
+        Measure(
+            "weights_quota_bytes",
+            "gauge",
+            "Memory of the arena that readers on this host may hold without a copy.",
+            {"quota": ()},
+        ),
+        Measure("weights_leased_bytes", "gauge", "What they hold of it.", {"leased": ()}),
+        Measure(
+            "weights_copied_packs",
+            "counter",
+            "Packs of tensors that were copied for a reader, because the quota was used up.",
+            {"copied": ()},
+        ),
+        Measure(
+            "weights_outside_versions",
+            "counter",
+            "Versions that are copied for each reader, because the arena had no room for them.",
+            {"outside": ()},
+        ),
+    ),
+)
 
 
 class Publisher:
@@ -119,7 +156,7 @@ class Publisher:
         self._updating = False
         self._closed = False
         _serve(self, server, name)
-        registry.PUBLICATIONS.get().add(self)
+        WATCH.members.get().add(self)
 
     @property
     def name(self) -> str:
@@ -215,7 +252,7 @@ class Publisher:
 
     def close(self) -> None:
         """Lets go of all versions: pulls end UNAVAILABLE. Views that readers have stay good."""
-        registry.PUBLICATIONS.get().discard(self)
+        WATCH.members.get().discard(self)
         with self._changed:
             self._closed = True
             self._kept.clear()
