@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,63 @@ def test_every_setting_is_declared() -> None:
         "TENSORWIRE_SOCKETS",
         "TENSORWIRE_STORE",
     }
+
+
+NAMED = re.compile(r'^(\w+)(?:: \w+)? = "((?:TENSORWIRE|TF_RDMA)_\w+)"', re.MULTILINE)
+
+
+def raw_reads(source: str, named: dict[str, str]) -> Iterator[str]:
+    """The variables that a file reads from the environment itself. named: by names of the package
+    that are given a text."""
+    if "environ" not in source and "getenv" not in source:
+        return
+    own = named | dict(NAMED.findall(source))
+    for node in ast.walk(ast.parse(source)):
+        key: ast.AST | None = None
+        if isinstance(node, ast.Call) and node.args:
+            if ast.unparse(node.func) in {"os.environ.get", "os.getenv", "environ.get", "getenv"}:
+                key = node.args[0]
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            if ast.unparse(node.value) in {"os.environ", "environ"}:
+                key = node.slice
+        elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]).endswith("environ"):
+            key = node.left
+        if isinstance(key, ast.Constant):
+            yield str(key.value)
+        elif isinstance(key, ast.Name | ast.Attribute):
+            yield own.get(key.id if isinstance(key, ast.Name) else key.attr, "")
+
+
+RAW = {"environment.py": "it is the parser"}
+
+
+def test_a_setting_has_one_parser() -> None:
+    package = ROOT / "src" / "tensorwire"
+    files = {
+        file.relative_to(package).as_posix(): file.read_text() for file in package.rglob("*.py")
+    }
+    named = {name: text for source in files.values() for name, text in NAMED.findall(source)}
+    found = {
+        name: settings
+        for name, source in files.items()
+        if (settings := {*raw_reads(source, named)} & environment.names())
+    }
+    assert found.keys() == RAW.keys(), found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'os.environ.get("TENSORWIRE_FORBID", "")',
+        'os.getenv("TENSORWIRE_FORBID")',
+        'os.environ["TENSORWIRE_FORBID"]',
+        '"TENSORWIRE_FORBID" in os.environ',
+        'NAME = "TENSORWIRE_FORBID"\nos.environ.get(NAME)',
+        "os.environ.get(settings.FORBID)",
+    ],
+)
+def test_that_a_file_parses_a_setting_itself_is_found(source: str) -> None:
+    assert [*raw_reads(source, {"FORBID": "TENSORWIRE_FORBID"})] == ["TENSORWIRE_FORBID"]
 
 
 def plain(cell: str) -> str:

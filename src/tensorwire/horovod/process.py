@@ -18,7 +18,7 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
-from tensorwire import collective
+from tensorwire import collective, environment
 from tensorwire.horovod import negotiation
 from tensorwire.horovod.errors import HorovodInternalError, NotInitializedError
 from tensorwire.horovod.negotiation import Request
@@ -61,7 +61,7 @@ class _Meeting:
             if where.rank == 0 and not where.served:
                 self._server = _serve(where.address, prefix)
             self._store = collective.PrefixStore(prefix, collective.RpcStore(where.address))
-            self._host = os.environ.get("TENSORWIRE_GROUP_HOST") or _own_address(where.address)
+            self._host = environment.read("TENSORWIRE_GROUP_HOST") or _own_address(where.address)
         elif where.size > 1:
             self._folder = f"{where.folder}-{times}"
             self._store = collective.FileStore(self._folder)

@@ -72,7 +72,7 @@ class Rdma:
 
 def look() -> Rdma:
     """Looks at the host; changes nothing."""
-    from tensorwire import _core
+    from tensorwire import _core, environment
 
     facts = _core.host()["transports"]["verbs"]
     nodes = [*Path("/dev/infiniband").glob("uverbs*")]
@@ -83,7 +83,7 @@ def look() -> Rdma:
         emulated=host.emulated_rdma(),
         kernel=Path("/sys/class/infiniband_verbs").is_dir(),
         readable=bool(nodes) and all(os.access(node, os.R_OK | os.W_OK) for node in nodes),
-        gid_by_setting=bool(os.environ.get("TENSORWIRE_VERBS_GID_INDEX")),
+        gid_by_setting=bool(environment.given().get("TENSORWIRE_VERBS_GID_INDEX")),
     )
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
 
 from tensorwire import environment
 from tensorwire.environment import SettingError
@@ -14,6 +13,7 @@ log = logging.getLogger("tensorwire")
 
 ENABLED = "TF_RDMA_ENABLED"
 DEVICES = "TF_RDMA_DEV_NAME"
+FORBID = "TENSORWIRE_FORBID"
 
 
 def wanted() -> bool:
@@ -43,12 +43,12 @@ def why_stock() -> str | None:
     chosen = policy(None, ())
     if chosen.required == "grpc":
         return chosen.origin
-    return None if chosen.data_plane else f"TENSORWIRE_FORBID={os.environ['TENSORWIRE_FORBID']}"
+    return None if chosen.data_plane else f"{FORBID}={environment.read(FORBID)}"
 
 
 def _check_devices(present: tuple[str, ...]) -> None:
     """Of TF_RDMA_DEV_NAME, which counts where TENSORWIRE_VERBS_DEVICE is not set."""
-    if os.environ.get("TENSORWIRE_VERBS_DEVICE") or not (names := environment.read(DEVICES)):
+    if environment.read("TENSORWIRE_VERBS_DEVICE") or not (names := environment.read(DEVICES)):
         return
     if not present:
         log.warning(
