@@ -50,11 +50,18 @@ OF_A_TRANSPORT = re.compile(
 # Where Python may name a transport, and why; below the package.
 NAMING = {
     "bench": "rows, plots and other libraries' settings for one of them",
-    "cli/bench/tf_grpc.py": "the one that a --network carries",
+    "cli": "help, which comes without the core; tests/cli/test_help.py compares it with the table",
+    "observe/doctor.py": "what this host lacks for one, and what would mend it",
     "observe/host.py": "doctor tells what the kernel offers to one",
     "observe/rdma.py": "what doctor says of one",
     "rpc/choice.py": "the public type; tests/rpc/test_choice.py compares it with the table",
 }
+# As words of a text; "loop" is one of plain English, too.
+AS_A_WORD = re.compile(rf"(?<![\w/.])(?:{'|'.join({*TRANSPORTS} - {'loop'})})(?![\w/.])")
+CPP_TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+RDMA_HEADER = re.compile(r"(infiniband|rdma)/")
+# In an example of a command, what a user types.
+TYPED = re.compile(r"--transports? [\w,]+")
 NAME_IN_PYTHON = re.compile(rf"(?:{'|'.join(TRANSPORTS)})(?:[:,][\s\S]*)?")
 COMMENT = re.compile(r"//[^\n]*")
 # A decoder that is declared or defined (a call is indented), and what makes a value of bytes.
@@ -130,6 +137,8 @@ def include_violations(core: Path, file: Path) -> Iterator[str]:
         if quote == "<":
             if PYTHON_IN_CORE.match(name):
                 yield f"core/{here}: the core knows no Python, no framework, but includes <{name}>"
+            if here.parts[:2] != ("transport", "verbs") and RDMA_HEADER.match(name):
+                yield f"core/{here}: the other side of a transport: <{name}>"
             if here.parts[0] in WITHOUT_IO and SYSTEM_IO.match(name):
                 yield f"core/{here}: {here.parts[0]} does no I/O, but includes <{name}>"
             continue
@@ -147,8 +156,12 @@ def include_violations(core: Path, file: Path) -> Iterator[str]:
         ):
             yield f'core/{here}: the other side of a transport: "{name}"'
     if layer(here) > CORE_LAYERS.index("transport"):
-        for match in OF_A_TRANSPORT.finditer(COMMENT.sub("", file.read_text())):
+        code = COMMENT.sub("", file.read_text())
+        for match in OF_A_TRANSPORT.finditer(code):
             yield f"core/{here}: names a transport: {match[0]}"
+        for match in CPP_TEXT.finditer(code):
+            if AS_A_WORD.search(match[0]) and not OF_A_TRANSPORT.search(match[0]):
+                yield f"core/{here}: names a transport: {match[0]}"
 
 
 def decodes(here: PurePosixPath) -> bool:
@@ -218,10 +231,18 @@ def import_violations(package: Path, file: Path) -> Iterator[str]:
 
 
 def names_of_transports(file: Path) -> Iterator[str]:
-    """Texts that are the name of one, an address by one, or a list that begins with one."""
-    for node in ast.walk(ast.parse(file.read_text())):
-        text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and NAME_IN_PYTHON.fullmatch(text):
+    """Texts that are the name of one, an address by one, or a list that begins with one; and those
+    with a name as a word, but for documentation and what users type."""
+    source = file.read_text()
+    if not any(name in source for name in TRANSPORTS):
+        return
+    tree = ast.parse(source)
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in told else None
+        if isinstance(text, str) and (
+            NAME_IN_PYTHON.fullmatch(text) or AS_A_WORD.search(TYPED.sub("", text))
+        ):
             yield text
 
 
@@ -244,13 +265,19 @@ def circle(graph: Graph) -> list[str]:
 
 
 def include_graph(core: Path, folder: Path) -> Graph:
-    """The units of a folder, each a header and what implements it, by what they include."""
+    """The units of a folder and of those in it, each a header and what implements it, by what they
+    include."""
     graph: Graph = {}
-    for file in sorted(folder.iterdir()):
-        if file.suffix in {".h", ".cc"}:
-            names = [core / name for quote, name in includes(file) if quote == '"']
-            graph.setdefault(file.stem, set()).update(n.stem for n in names if n.parent == folder)
+    for file in native_files(folder):
+        names = [core / name for quote, name in includes(file) if quote == '"']
+        graph.setdefault(unit(folder, file), set()).update(
+            unit(folder, name) for name in names if folder in name.parents
+        )
     return graph
+
+
+def unit(folder: Path, file: Path) -> str:
+    return str(file.relative_to(folder).with_suffix(""))
 
 
 def import_graph(package: Path, folder: Path) -> Graph:
@@ -269,12 +296,11 @@ def import_graph(package: Path, folder: Path) -> Graph:
 
 def circles(root: Path) -> Iterator[str]:
     core, package = root / "core", root / "src" / "tensorwire"
-    for folder in sorted({file.parent for file in native_files(core)}):
-        here = folder.relative_to(core)
-        if not here.parts or here.parts[0] in {"test", "fuzz"}:
+    for folder in sorted(entry for entry in core.iterdir() if entry.is_dir()):
+        if folder.name in {"test", "fuzz"}:
             continue
         if units := circle(include_graph(core, folder)):
-            yield f"core/{here}: in a circle: {', '.join(units)}"
+            yield f"core/{folder.name}: in a circle: {', '.join(units)}"
     # Between what has ranks there is none.
     for folder in sorted({file.parent for file in package.rglob("*.py")} - {package}):
         if modules := circle(import_graph(package, folder)):
@@ -357,7 +383,8 @@ TREE = {
     "core/transport/tcp/wire.cc": "auto first = load<uint32_t>(bytes.data());\n",
     "core/message/machine.h": '#include "transport/transport.h"\n',
     "core/link/link.h": '#include "link/fetches.h"\n#include "transport/transport.h"\n',
-    "core/link/fetches.h": "",
+    "core/link/fetches.h": '#include "link/steps/step.h"\n',
+    "core/link/steps/step.h": "",
     "core/test/anything.cc": '#include "link/link.h"\n',
     "binding/binding.h": '#include <nanobind/nanobind.h>\n#include "tensorwire.h"\n',
     "binding/module.cpp": '#include "binding.h"\n',
@@ -399,7 +426,7 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("core/transport/transport.h", '#include "message/machine.h"', "upwards"),
         ("core/transport/shm/ring.h", '#include "transport/tcp/socket.h"', "other side"),
         ("core/transport/tcp/socket.h", '#include "transport/shm/ring.h"', "other side"),
-        ("core/transport/transport.h", '#include "transport/shm/ring.h"', "other side"),
+        ("core/transport/transport.h", '#include "transport/tcp/socket.h"', "other side"),
         ("core/message/machine.h", '#include "transport/shm/ring.h"', "other side"),
         ("core/link/link.h", "auto made = ShmTransport::make(); // over shm", "ShmTransport"),
         ("core/link/link.h", 'bool rdma() { return name() == "verbs"; }', '"verbs"'),
@@ -411,6 +438,9 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("core/link/link.h", '#include "abi/abi.h"', "upwards"),
         ("core/link/link.h", '#include "test/anything.cc"', "no layer"),
         ("core/link/fetches.cc", '#include "link/link.h"', "circle: fetches, link"),
+        ("core/link/steps/step.h", '#include "link/fetches.h"', "circle: fetches, steps/step"),
+        ("core/link/link.h", "#include <infiniband/verbs.h>", "other side"),
+        ("core/link/link.h", 'auto why = "neither verbs nor shm works";', '"neither verbs'),
         ("core/link/link.h", "Result<Head> decode_head(Bytes b) {", "no wire file: Result<Head>"),
         ("core/link/link.h", "  return load<Head>(bytes.data());", "no wire file: load<"),
         ("core/collective/a.cc", "  std::memcpy(&place, at, 40);", "no wire file: memcpy"),
@@ -418,6 +448,8 @@ def test_checker_accepts_a_good_tree(tmp_path: Path) -> None:
         ("src/tensorwire/tensorflow/plugin/a.cc", "  memcpy(&head, b, 8);", "no wire file: memcpy"),
         ("src/tensorwire/rpc/call.py", 'local = way == "shm"', 'names a transport: "shm"'),
         ("src/tensorwire/rpc/call.py", 'f"tcp:{host}"', 'names a transport: "tcp:"'),
+        ("src/tensorwire/rpc/call.py", 'why = "shm cannot work here"', '"shm cannot work here"'),
+        ("src/tensorwire/rpc/call.py", 'way in "tcp verbs".split()', '"tcp verbs"'),
         ("src/tensorwire/misc.py", "", "not one of the modules"),
         ("binding/module.cpp", '#include "link/link.h"', "only tensorwire.h"),
         ("src/tensorwire/tensorflow/plugin/a.cc", '#include "link/link.h"', "only tensorwire.h"),

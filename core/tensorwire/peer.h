@@ -14,7 +14,7 @@ extern "C" {
 // ---- links ----
 
 typedef struct tw_invitation {
-  const char* address;  // shm:<path> or tcp:<host>:<port>
+  const char* address;  // <transport>:<where>, as the server says
   const uint8_t* session;
   const uint8_t* secret;
   const uint8_t* instance;

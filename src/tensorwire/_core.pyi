@@ -291,7 +291,7 @@ def connect(
     serves: Server | None = None,
     thresholds: Sequence[int] = [-1, -1, -1],
 ) -> Peer:
-    """Connects to ``shm:<socket path>`` or ``tcp:<host>:<port>`` and proves the secret.
+    """Connects to ``<transport>:<where>``, as the server announced it, and proves the secret.
 
     session: 16 bytes; secret: 32 bytes; instance: the 16-byte id the server announced;
     peer_hello: the server's own Hello from the answer to Open. max_message: receive limit in bytes,

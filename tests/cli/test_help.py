@@ -224,12 +224,15 @@ def test_the_help_of_a_command_imports_no_other(command: str) -> None:
     assert files == {"tensorwire.cli." + command.replace(" ", ".").replace("-", "_")}
 
 
-@pytest.mark.parametrize("command", ["train", "doctor", "bench rpc", "bench tensorflow"])
+@pytest.mark.parametrize(
+    "command",
+    ["train", "doctor", "bench rpc", "bench tensorflow", "bench queue", "tune collectives"],
+)
 def test_the_help_names_every_transport(command: str) -> None:
     group: Any = typer.main.get_command(app)
     for name in command.split():
         group = group.load(name)
-    (option,) = (each for each in group.params if each.name == "transport")
+    (option,) = (each for each in group.params if each.name in ("transport", "transports"))
     assert set(names()) <= set(re.findall(r"\w+", option.help))
 
 
