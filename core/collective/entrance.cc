@@ -7,6 +7,7 @@
 
 #include "base/sha256.h"
 #include "base/text.h"
+#include "process/all_settings.h"
 #include "route/attempt.h"
 #include "wire/bytes.h"
 

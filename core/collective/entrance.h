@@ -13,10 +13,6 @@
 
 namespace tw::collective {
 
-// Says where ranks of other hosts come to, and where they do by default.
-inline constexpr const char* kGroupHost = "TENSORWIRE_GROUP_HOST";
-inline constexpr const char* kLoopback = "127.0.0.1";
-
 // What a rank shows at another one's entrance.
 struct Pass {
   wire::SessionId session{};

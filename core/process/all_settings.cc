@@ -70,8 +70,8 @@ std::span<const Setting> of_users() {
        "the ranks and their hosts, and on no table, so that sums of floats have the same bits in "
        "each run. The same for all ranks",
        "off"},
-      {"", "TENSORWIRE_GROUP_HOST", Words{"an address or a name of this host"},
-       "of a group: where ranks of other hosts reach this one", "127.0.0.1"},
+      {"", kGroupHost, Words{"an address or a name of this host"},
+       "of a group: where ranks of other hosts reach this one", kLoopback},
       {"", "TENSORWIRE_HOST_ID", Words{"any text"},
        "of a group: ranks with another value count as ranks of another host, to try what groups "
        "between hosts do on one",

@@ -19,6 +19,10 @@ inline constexpr std::string_view kStock = "grpc";
 // What users call the ways of calls, best first; kStock comes last.
 std::vector<std::string> known_ways(std::span<const std::unique_ptr<Kind>> kinds);
 
+// Where ranks of other hosts reach this one, and where they do by default.
+inline constexpr const char* kGroupHost = "TENSORWIRE_GROUP_HOST";
+inline constexpr const char* kLoopback = "127.0.0.1";
+
 void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds,
                   const VisitSetting& visit);
 
