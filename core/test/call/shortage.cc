@@ -242,7 +242,7 @@ TEST_CASE_TEMPLATE("shortage: a deadline ends its call without memory", Way, TEN
     CAPTURE(n);
     Closing link(house.connect<Way>());
     const auto call = start(*link, "/t/Echo", now() + 60 * kSecond);
-    Watcher& timed = *call;
+    Timed& timed = *call;
     {
       Failing failing(n);
       timed.on_timer();
