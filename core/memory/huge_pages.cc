@@ -66,14 +66,16 @@ bool HugePagePrice::worth(size_t pages) noexcept {
   return false;
 }
 
-void HugePagePrice::paid(Nanos took) noexcept {
+bool HugePagePrice::paid(Nanos took) noexcept {
+  const bool dear = took > kDear;
   uint32_t pause = 0;
-  if (took > kDear) {
+  if (dear) {
     const uint32_t before = pause_.load(std::memory_order_relaxed);
     pause = std::clamp(2 * before, kFirstPause, kLongestPause);
     left_.store(pause, std::memory_order_relaxed);
   }
   pause_.store(pause, std::memory_order_relaxed);
+  return !dear;
 }
 
 void wish_huge_pages(void* data, size_t size) noexcept {
@@ -116,13 +118,13 @@ void settle_pages(const MemoryMap& map, size_t used) noexcept {
   const auto begin = reinterpret_cast<uintptr_t>(map.data());
   const uintptr_t next = round_up(begin + used, kHugePage), end = begin + map.size();
   const int before = errno;
-  if (!private_pages_price.worth(std::max<size_t>((end - begin - used) / kHugePage, 1))) {
-    madvise(map.data(), map.size(), MADV_NOHUGEPAGE);
-  } else if (madvise(map.data(), map.size(), MADV_HUGEPAGE) == 0 && next + kHugePage <= end) {
+  bool cheap = private_pages_price.worth(std::max<size_t>((end - begin - used) / kHugePage, 1));
+  if (cheap && madvise(map.data(), map.size(), MADV_HUGEPAGE) == 0 && next + kHugePage <= end) {
     const Nanos begun = own_time();
     *reinterpret_cast<volatile std::byte*>(next) = std::byte{};
-    private_pages_price.paid(own_time() - begun);
+    cheap = private_pages_price.paid(own_time() - begun);
   }
+  if (!cheap) madvise(map.data(), map.size(), MADV_NOHUGEPAGE);
   errno = before;
 }
 

@@ -26,7 +26,8 @@ class HugePagePrice {
   // Of `pages` that are about to be filled. True: the first of them is made, and paid() is told
   // what that took.
   bool worth(size_t pages) noexcept;
-  void paid(Nanos took) noexcept;
+  // Whether the others are worth it, too.
+  bool paid(Nanos took) noexcept;
 
  private:
   std::atomic<uint32_t> pause_{0};  // how many go in small pages when the next one is dear

@@ -176,6 +176,7 @@ enum { TW_TABLE_VERSION = 17 };
   ENTRY(shared_size, tw_shared_size)                 \
   ENTRY(shared_release, tw_shared_release)           \
   ENTRY(peer_mapped, tw_peer_mapped)                 \
+  ENTRY(peer_why_not_mapped, tw_peer_why_not_mapped) \
   ENTRY(peer_access_mapped, tw_peer_access_mapped)   \
   ENTRY(peer_fence, tw_peer_fence)                   \
   ENTRY(peer_flush, tw_peer_flush)                   \

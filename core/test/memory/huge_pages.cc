@@ -133,7 +133,7 @@ TEST_CASE("huge pages: whether memory lies in them is known where the kernel tel
 TEST_CASE("huge pages: what was dear is left for a while, and for longer each time") {
   HugePagePrice price;
   CHECK(price.worth(1));
-  price.paid(HugePagePrice::kDear);
+  CHECK(price.paid(HugePagePrice::kDear));
   CHECK(price.worth(1000));
   const auto pause = [&] {
     uint32_t pages = 0;
@@ -142,7 +142,7 @@ TEST_CASE("huge pages: what was dear is left for a while, and for longer each ti
   };
   for (uint32_t expected = HugePagePrice::kFirstPause; expected <= HugePagePrice::kLongestPause;
        expected *= 2) {
-    price.paid(HugePagePrice::kDear + 1);
+    CHECK_FALSE(price.paid(HugePagePrice::kDear + 1));
     CHECK(pause() == expected);
   }
   price.paid(kForever);
