@@ -29,7 +29,7 @@ int outcome(int code, const tw_status& status) {
 }
 
 int missing(const char* function) {
-  static std::mutex mutex;  // guards what follows
+  static std::mutex mutex;                         // guards what follows
   static auto& told = *new std::set<std::string>;  // calls may come at the process's very end
   const std::string sentence = std::string("tensorwire: ") + function +
                                " is not there: this library has what JAX's collectives on CPUs "

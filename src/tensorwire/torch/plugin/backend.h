@@ -101,8 +101,8 @@ class Backend final : public c10d::Backend {
   void close(const std::string& why, bool always);
 
   const bool refuses_nan_;  // as all ranks of the group do
-  std::mutex mutex_;  // guards what follows, but for lane_, which has its own
-  Group group_;  // null: it is closed
+  std::mutex mutex_;        // guards what follows, but for lane_, which has its own
+  Group group_;             // null: it is closed
   std::string closed_;
   Milliseconds timeout_;
   uint64_t sequence_ = 0;
