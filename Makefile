@@ -167,7 +167,7 @@ test-verbs: build .venv/tensorflow | system-test ## run what needs RDMA devices,
 	cmake --build build/test --target core_tests
 	$(BIN)/python -m tensorwire.tensorflow.build
 	$(BIN)/python -m compileall -q src/tensorwire tests
-	$(BIN)/python -m tests.verbs.vm --net veth --memory 4096 --limit 1200 -- tests/verbs/steps $(ARGS)
+	$(BIN)/python -m tests.verbs.vm --net veth --memory 4096 --limit 1800 -- tests/verbs/steps $(ARGS)
 
 # ARGS: a selection for pytest, such as `-k nixl`.
 # Benches find Open MPI at the end of PATH.
