@@ -97,7 +97,8 @@ TEST_CASE("pool: memory is recycled by size, newest first, and not touched") {
   CHECK(resident_pages(*b) == pages);
   CHECK(at[9 * kMiB] == std::byte{7});
   a = must(pool->get(10 * kMiB));
-  CHECK(resident_pages(*a) == 0);  // was never written to, by nobody
+  // Nobody has written to it; a huge page may have been made to learn its price.
+  CHECK(resident_pages(*a) <= kHugePage / page_size());
   const PoolStats stats = pool->stats();
   CHECK(stats.fresh == 2);
   CHECK(stats.recycled == 2);
