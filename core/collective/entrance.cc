@@ -90,8 +90,7 @@ Result<meet::Connected> enter(Runtime& runtime, const route::Policy& policy, int
   std::optional<meet::Connected> made;
   Status interrupted;
   const route::AttemptResult found = route::attempt(
-      {route::candidates(runtime.kinds()), {}, policy}, offer,
-      [&](std::string_view transport) { return runtime.kind(transport)->why_not(); },
+      {route::candidates(runtime.kinds()), {}, policy}, offer, route::asked_of(runtime.kinds()),
       [&](std::string_view, const std::string& place) -> Status {
         if (!interrupted.ok()) return interrupted;
         invitation.address = place;
@@ -111,7 +110,7 @@ Result<meet::Connected> enter(Runtime& runtime, const route::Policy& policy, int
   if (!offer.same_host)
     why += text(
         {"; a rank is reached from other hosts at its ", kGroupHost, ", by default ", kLoopback});
-  return Status{found.final ? Code::kFailedPrecondition : Code::kUnavailable, why};
+  return Status{found.code(), why};
 }
 
 }  // namespace tw::collective

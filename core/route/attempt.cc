@@ -42,6 +42,21 @@ std::vector<Candidate> candidates(std::span<const std::unique_ptr<Kind>> kinds) 
   return out;
 }
 
+WhyNot asked_of(std::span<const std::unique_ptr<Kind>> kinds) {
+  return [kinds](std::string_view transport) {
+    return (*std::ranges::find(kinds, transport, &Kind::name))->why_not();
+  };
+}
+
+bool AttemptResult::tried(std::string_view name) const {
+  return std::ranges::find(unreached, name, &Reason::transport) != unreached.end();
+}
+
+Code AttemptResult::code() const {
+  if (!transport.empty()) return Code::kOk;
+  return final ? Code::kFailedPrecondition : Code::kUnavailable;
+}
+
 AttemptResult attempt(const Plan& plan, const Offer& offer, const WhyNot& why_not,
                       const Connect& connect) {
   AttemptResult found;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,10 +47,17 @@ struct AttemptResult {
   std::vector<Reason> reasons;    // for each better one
   std::vector<Reason> unreached;  // of these, those that were tried
   bool final = true;              // another attempt would come to the same
+
+  // Whether connecting by this transport has failed.
+  bool tried(std::string_view transport) const;
+  // UNAVAILABLE; FAILED_PRECONDITION: it is final.
+  Code code() const;
 };
 
 // What a transport lacks on this host; ok: nothing.
 using WhyNot = std::function<Status(std::string_view transport)>;
+// As these say themselves, which have all that a plan names.
+WhyNot asked_of(std::span<const std::unique_ptr<Kind>> kinds);
 // Connects to an address of the peer's. FAILED_PRECONDITION: the next time would come to the same.
 using Connect = std::function<Status(std::string_view transport, const std::string& address)>;
 

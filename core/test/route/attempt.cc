@@ -93,6 +93,9 @@ TEST_CASE("attempt: why each better transport is not the one") {
     CHECK(found.transport == "fast");
     CHECK(told(found.reasons) == "near: near:/s: refused\n");
     CHECK(told(found.unreached) == told(found.reasons));
+    CHECK(found.tried("near"));
+    CHECK_FALSE(found.tried("fast"));
+    CHECK(found.code() == Code::kOk);
   }
 }
 
@@ -112,13 +115,18 @@ TEST_CASE("attempt: all addresses of a transport are tried") {
     CHECK(found.transport.empty());
     CHECK(told(found.unreached) == "plain: plain:h:1: no route, plain:h:2: no answer\n");
     CHECK_FALSE(found.final);
+    CHECK(found.code() == Code::kUnavailable);
   }
 }
 
 TEST_CASE("attempt: it is final when nothing would go otherwise another time") {
   World world;
   const Policy only_fast = {"fast", {}, "a test"};
-  SUBCASE("nothing is offered") { CHECK(world.attempt({true, true, {}}).final); }
+  SUBCASE("nothing is offered") {
+    const AttemptResult found = world.attempt({true, true, {}});
+    CHECK(found.final);
+    CHECK(found.code() == Code::kFailedPrecondition);
+  }
   SUBCASE("the two cannot be joined") {
     world.failures["fast:h:1"] = {Code::kFailedPrecondition, "other versions"};
     CHECK(world.attempt(kAll, only_fast).final);
@@ -138,6 +146,31 @@ TEST_CASE("attempt: only what is better than the present link is tried") {
   const AttemptResult found = world.attempt(kAll, {}, {}, {kCandidates[0]});
   CHECK(found.transport.empty());
   CHECK(world.tried == std::vector<std::string>{"near:/s"});
+}
+
+// A kind that a host has, or lacks.
+class Known final : public Kind {
+ public:
+  Known(std::string_view name, Status lacks) : name_(name), lacks_(std::move(lacks)) {}
+  std::string_view name() const override { return name_; }
+  uint16_t code() const override { return 0; }
+  Socket socket() const override { return Socket::kTcp; }
+  Status why_not() override { return lacks_; }
+  Result<std::unique_ptr<Setup>> offer(const Meeting&) override { return lacks_; }
+  Result<std::unique_ptr<Setup>> accept(const Meeting&) override { return lacks_; }
+
+ private:
+  const std::string_view name_;
+  const Status lacks_;
+};
+
+TEST_CASE("attempt: the kinds are asked what they lack here") {
+  std::vector<std::unique_ptr<Kind>> kinds;
+  kinds.push_back(std::make_unique<Known>("near", Status{Code::kUnavailable, "no memory file"}));
+  kinds.push_back(std::make_unique<Known>("plain", Status()));
+  const WhyNot why_not = asked_of(kinds);
+  CHECK(why_not("near").details() == "no memory file");
+  CHECK(why_not("plain").ok());
 }
 
 }  // namespace
