@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: one-sided operations at either end of a link.
 #include "abi/abi.h"
-#include "access/nudges.h"
-#include "access/port.h"
+#include "access/blocking.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -84,12 +83,7 @@ int tw_peer_expose(tw_peer* peer, void* data, size_t size, uint32_t rights, cons
 
 int tw_peer_conceal(tw_peer* peer, uint64_t region, const tw_wait* wait, tw_status* status) try {
   if (of(peer)->link().inherited()) return inherited(status, "link");
-  AccessPort& side = of(peer)->access();
-  const auto concealed = side.conceal(region);
-  if (!concealed) return report(status, concealed.status());
-  const Ended ended =
-      wait_through(wait_of(wait), [&](Nanos slice) { return side.wait_left(**concealed, slice); });
-  return report(status, ended, "the peer is amid an access that has not ended yet");
+  return report(status, conceal(of(peer)->access(), region, wait_of(wait)));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
@@ -190,14 +184,8 @@ int tw_batch_start(tw_batch* batch, const uint64_t* value, const tw_owner* owner
 int tw_peer_wait_word(tw_peer* peer, uint64_t region, uint64_t offset, uint64_t at_least,
                       const tw_wait* wait, uint64_t* value, tw_status* status) try {
   if (of(peer)->link().inherited()) return inherited(status, "link");
-  AccessPort& side = of(peer)->access();
-  const auto word = side.word(region, offset);
-  if (!word) return report(status, word.status());
-  const Ended ended = wait_through(
-      wait_of(wait), [&](Nanos slice) { return side.wait_word(*word, at_least, slice); });
-  if ((*value = word->load()) >= at_least) return TW_OK;
-  if (ended != Ended::kDone) return report(status, ended, "the word has not been reached in time");
-  return report(status, side.ended(*word));
+  return report(status,
+                await_word(of(peer)->access(), region, offset, at_least, wait_of(wait), *value));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
@@ -217,17 +205,11 @@ int tw_shared_wait_any(const tw_shared_word* words, size_t count, const tw_wait*
                        tw_status* status) try {
   const auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
-  if (count == 0) return report(status, Code::kInvalidArgument, "there is no word to wait for");
   std::vector<AwaitedWord> wanted;
   wanted.reserve(count);
-  for (const tw_shared_word& word : std::span(words, count)) {
+  for (const tw_shared_word& word : std::span(words, count))
     wanted.push_back({of(word.memory), word.offset, word.at_least, word.nudges});
-    if (Status wrong = check(wanted.back()); !wrong.ok()) return report(status, wrong);
-  }
-  const Nanos spin = (*runtime)->settings().spin;
-  const Ended ended =
-      wait_through(wait_of(wait), [&](Nanos slice) { return wait_any(wanted, spin, slice); });
-  return report(status, ended, "none of the words has been reached in time");
+  return report(status, await_any(wanted, (*runtime)->settings().spin, wait_of(wait)));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
@@ -239,13 +221,7 @@ uint32_t tw_shared_nudges(const tw_shared* shared) {
 
 int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) try {
   if (access->port->link().inherited()) return inherited(status, "operation");
-  AccessPort& side = *access->port;
-  const Ended ended =
-      wait_through(wait_of(wait), [&](Nanos slice) { return side.wait(*access->access, slice); });
-  if (ended != Ended::kDone) return report(status, ended, "the operation has not ended yet");
-  while (!access->access->ended()) (void)side.wait(*access->access, kForever);
-  const Status& how = access->access->status();
-  return how.ok() ? TW_OK : report(status, how);
+  return report(status, await_end(*access->port, *access->access, wait_of(wait)));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
@@ -259,15 +235,7 @@ void tw_access_release(tw_access* access) {
 
 int tw_peer_immediate(tw_peer* peer, const tw_wait* wait, uint32_t* value, tw_status* status) try {
   if (of(peer)->link().inherited()) return inherited(status, "link");
-  const Wait until = wait_of(wait);
-  while (!of(peer)->access().take_immediate(*value)) {
-    const Ended ended =
-        wait_through(until, [&](Nanos slice) { return of(peer)->access().wait_immediate(slice); });
-    if (ended != Ended::kDone) return report(status, ended, "no write with immediate came in time");
-    if (of(peer)->access().take_immediate(*value)) return TW_OK;
-    if (of(peer)->access().over()) return report(status, of(peer)->link().death());
-  }
-  return TW_OK;
+  return report(status, await_immediate(of(peer)->access(), wait_of(wait), *value));
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
