@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: the process, its memory, and what comes ahead of a link.
 #include "abi/abi.h"
+#include "engine/allocation.h"
 #include "memory/huge_pages.h"
+#include "process/copying.h"
 #include "wire/welcome.h"
 
 using namespace tw;
@@ -36,23 +38,6 @@ static_assert(TW_CODE_OK == static_cast<int>(Code::kOk) &&
               TW_CODE_UNAUTHENTICATED == static_cast<int>(Code::kUnauthenticated));
 static_assert(TW_WELCOME_ROOM ==
               wire::kWelcomeFixedSize + wire::kMaxAddresses * (2 + wire::kMaxAddressLength));
-
-void copy(void* to, const void* from, size_t size, Copier::Destination destination) {
-  if (size < Copier::kShared) {
-    if (size != 0) std::memcpy(to, from, size);
-    return;
-  }
-  try {
-    if (auto runtime = Runtime::get()) {
-      (*runtime)->copier().copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
-                                size, destination);
-      return;
-    }
-  } catch (const std::bad_alloc&) {
-    const Shortage shortage;
-  }
-  std::memcpy(to, from, size);
-}
 
 }  // namespace
 
@@ -124,14 +109,9 @@ int tw_allocate(tw_quota* quota, size_t size, const tw_wait* wait, tw_buffer** o
                 tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
-  Result<Ref<Block>> block = Status{};
-  const Ended ended = wait_through(wait_of(wait), [&](Nanos slice) {
-    block = (*runtime)->arena().allocate(size, slice, Ref<Quota>::share(of(quota)));
-    if (block || block.status().code() != Code::kResourceExhausted) return Waited::kDone;
-    return Waited::kTimeout;
-  });
-  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
+  auto block = allocate((*runtime)->arena(), size, Ref<Quota>::share(of(quota)), wait_of(wait));
   if (!block) return report(status, block.status());
+  if (!*block) return TW_INTERRUPTED;
   auto buffer = make_ref<tw_buffer>();
   buffer->data = (*block)->data();
   buffer->size = size;
@@ -208,7 +188,7 @@ size_t tw_shared_size(const tw_shared* shared) { return of(shared)->size(); }
 void tw_shared_release(tw_shared* shared) { of(shared)->release(); }
 
 void tw_copy(void* to, const void* from, size_t size) {
-  copy(to, from, size, Copier::Destination::kUsed);
+  copy_bytes(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size);
 }
 
 void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }
@@ -238,12 +218,7 @@ tw_segment tw_message_segment(const tw_message* message, size_t index) {
   return {segment.data, segment.size};
 }
 void tw_message_copy(const tw_message* message, void* to) {
-  wish_huge_pages(to, message->message.payload_bytes);
-  auto* at = static_cast<std::byte*>(to);
-  for (const InSegment& segment : message->message.segments) {
-    copy(at, segment.data, segment.size, Copier::Destination::kFresh);
-    at += segment.size;
-  }
+  copy_payload(static_cast<std::byte*>(to), message->message);
 }
 int tw_message_leased(const tw_message* message) {
   return std::ranges::any_of(message->message.segments,
