@@ -3,6 +3,7 @@
 #include "abi/abi.h"
 #include "abi/device.h"
 #include "collective/group.h"
+#include "collective/polled_store.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -53,7 +54,7 @@ namespace {
 Group* of(tw_group* group) { return reinterpret_cast<Group*>(group); }
 const Group* of(const tw_group* group) { return reinterpret_cast<const Group*>(group); }
 
-class ForeignStore final : public collective::Store {
+class ForeignStore final : public collective::PolledStore {
  public:
   explicit ForeignStore(const tw_store& store) : store_(store) {}
 
@@ -62,24 +63,15 @@ class ForeignStore final : public collective::Store {
     const int done = store_.set(store_.context, key.c_str(), value.data(), value.size(), &why);
     return done == TW_OK ? Status() : Status{code_of(done), why.details};
   }
-  // In slices, because a store knows nothing of interruptions.
-  Result<std::vector<std::byte>> get(const std::string& key, const Wait& wait) override {
-    constexpr Nanos kSlice = 250 * kMillisecond;
-    for (;;) {
-      std::vector<std::byte> value;
-      tw_status why{};
-      const Nanos until = std::min(wait.deadline, now() + kSlice);
-      const int done = store_.get(store_.context, key.c_str(), std::max<Nanos>(until - now(), 0),
-                                  take, &value, &why);
-      if (done == TW_OK) return value;
-      if (done != TW_CODE_DEADLINE_EXCEEDED) return Status{code_of(done), why.details};
-      if (wait.interrupted && wait.interrupted(wait.context) != 0)
-        return Status{Code::kCancelled, "the wait was interrupted"};
-      if (now() >= wait.deadline) return Status{Code::kDeadlineExceeded, why.details};
-    }
-  }
 
  private:
+  Result<std::vector<std::byte>> look(const std::string& key, Nanos time) override {
+    std::vector<std::byte> value;
+    tw_status why{};
+    const int done = store_.get(store_.context, key.c_str(), time, take, &value, &why);
+    if (done != TW_OK) return Status{code_of(done), why.details};
+    return value;
+  }
   static void take(void* sink, const void* value, size_t size) {
     const auto* const bytes = static_cast<const std::byte*>(value);
     static_cast<std::vector<std::byte>*>(sink)->assign(bytes, bytes + size);
@@ -118,11 +110,6 @@ Result<CollectiveCall> call_of(const tw_collective& operation, uint64_t count) {
   return CollectiveCall{static_cast<CollectiveKind>(operation.kind),
                         static_cast<DataType>(operation.type), static_cast<ReduceOp>(operation.op),
                         operation.root, count};
-}
-
-bool takes_runs(CollectiveKind kind) {
-  return kind != CollectiveKind::kBarrier && kind != CollectiveKind::kAllReduce &&
-         kind != CollectiveKind::kReduce && kind != CollectiveKind::kBroadcast;
 }
 
 }  // namespace
@@ -206,8 +193,6 @@ int tw_group_exchange_on(tw_group* group, const tw_collective* operation, const 
   if (of(group)->inherited()) return inherited(status, "group");
   const auto call = call_of(*operation, CollectiveCall::kUneven);
   if (!call) return report(status, call.status());
-  if (!takes_runs(call->kind))
-    return report(status, Code::kInvalidArgument, "the operation has no uneven shares");
   const auto runs = [&](const tw_run* from) {
     std::vector<Fabric::Run> all(from ? static_cast<size_t>(of(group)->size()) : 0);
     for (size_t i = 0; i < all.size(); ++i) all[i] = {from[i].offset, from[i].size};

@@ -20,28 +20,17 @@ int tw_connect(const tw_invitation* invitation, tw_server* serves, int64_t timeo
       {static_cast<const std::byte*>(invitation->hello), invitation->hello_size});
   if (!hello) return report(status, hello.status());
   in.hello = *hello;
-  Wanted wanted;
-  for (size_t i = 0; i < kThresholds; ++i) {
-    const int64_t bytes = invitation->thresholds[i];
-    if (bytes == -1) continue;
-    const auto threshold = static_cast<Threshold>(i);
-    const setting::Size& sizes = sizes_of(threshold);
-    const auto given = static_cast<uint64_t>(bytes);
-    if (bytes < 0 || given < sizes.lowest || given > sizes.highest)
-      return report(status, Code::kInvalidArgument,
-                    text({name_of(threshold), " is ", bytes, ", not a number from ", sizes.lowest,
-                          " to ", sizes.highest}));
-    wanted[i] = given;
-  }
+  const auto wanted = wanted_by(invitation->thresholds);
+  if (!wanted) return report(status, wanted.status());
   auto connected = meet::connect(**runtime, in, deadline_after(timeout_ns));
   if (!connected) return report(status, connected.status());
   const uint64_t limit = invitation->max_message < 0
                              ? (*runtime)->settings().max_message_bytes
                              : static_cast<uint64_t>(invitation->max_message);
   auto port =
-      serves ? of(serves)->join(std::move(*connected), limit, wanted)
+      serves ? of(serves)->join(std::move(*connected), limit, *wanted)
              : CallPort::create(**runtime, std::move(connected->transport),
-                                std::move(connected->peer), limit, Link::Role::kClient, wanted);
+                                std::move(connected->peer), limit, Link::Role::kClient, *wanted);
   if (!port) return report(status, port.status());
   *out = reinterpret_cast<tw_link*>(port->leak());
   return TW_OK;

@@ -283,10 +283,8 @@ int tw_parse_hello(const void* hello, size_t size, tw_peer_facts* out, tw_status
   auto theirs = wire::decode_hello({static_cast<const std::byte*>(hello), size});
   if (!theirs) return report(status, theirs.status());
   const wire::Hello ours = (*runtime)->hello();
-  auto version = wire::common_version(ours, *theirs);
+  auto version = meet::agreed_version(ours, *theirs);
   if (!version) return report(status, version.status());
-  if (Status features = wire::check_features(ours, *theirs); !features.ok())
-    return report(status, features);
   *out = {*version, wire::same_host(ours, *theirs), wire::same_user(ours, *theirs),
           static_cast<int32_t>(theirs->pid)};
   return TW_OK;

@@ -46,7 +46,7 @@ int tw_route_create(const tw_policy* policy, const tw_pauses* pauses, tw_route**
     usual = {pauses->first, pauses->longest, pauses->longest_without, pauses->first_of_breaker,
              pauses->longest_of_breaker};
   auto made = SharedRoute::make(route::candidates((*runtime)->kinds()), std::move(permitted),
-                                kStock, usual);
+                                kStock, usual, now);
   if (!made) return report(status, made.status());
   *out = reinterpret_cast<tw_route*>(made->release());
   return TW_OK;

@@ -17,24 +17,6 @@ static_assert(TW_NUMBER == static_cast<int>(Fact::Kind::kNumber) &&
               TW_RECORD == static_cast<int>(Fact::Kind::kRecord) &&
               TW_LIST == static_cast<int>(Fact::Kind::kList));
 
-using Kinds = std::span<const std::unique_ptr<Kind>>;
-
-// The kinds as they are without any setting, which need no runtime: for what is declared, and
-// where a setting is wrong.
-struct Usual {
-  Settings settings;
-  Ref<Arena> arena = make_ref<Arena>(settings.buffer_bytes);
-  std::vector<std::unique_ptr<Kind>> kinds =
-      make_kinds({settings, *arena, [] {
-                    return Result<Poller*>(Status{Code::kFailedPrecondition, "a setting is wrong"});
-                  }});
-};
-
-Kinds usual_kinds() {
-  static const auto* const usual = new Usual;  // never destroyed
-  return usual->kinds;
-}
-
 // As the ABI tells it; `kept` holds what is within.
 tw_fact told(const Fact& fact, std::deque<std::vector<tw_fact>>& kept) {
   std::vector<tw_fact> within;
@@ -117,12 +99,10 @@ int tw_choose_policy(const char* transport, const char* forbid, tw_visit_policy 
   for (const std::string& way : chosen->forbidden) forbidden.push_back(way.c_str());
   const tw_policy out{chosen->required.empty() ? nullptr : chosen->required.c_str(),
                       forbidden.data(), forbidden.size(), chosen->origin.c_str()};
-  const auto ways = known_ways(usual_kinds());
-  std::vector<std::string> whys;
-  for (const std::string& way : ways) whys.push_back(chosen->refusal(way));
+  const auto refused = route::refused(usual_kinds(), *chosen);
   std::vector<tw_refusal> refusals;
-  for (size_t i = 0; i < ways.size(); ++i)
-    if (!whys[i].empty()) refusals.push_back({ways[i].c_str(), whys[i].c_str()});
+  for (const route::Reason& reason : refused)
+    refusals.push_back({reason.transport.c_str(), reason.why.c_str()});
   visit(context, &out, refusals.data(), refusals.size());
   return TW_OK;
 } catch (const std::bad_alloc&) {

@@ -101,6 +101,13 @@ std::optional<uint16_t> kind_between(const std::vector<std::vector<int>>& hosts,
   return first;
 }
 
+// Whether ranks may give or get different numbers of elements.
+bool may_be_uneven(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter;
+}
+
 }  // namespace
 
 Result<Ref<Group>> Group::make(Store& store, const Seat& seat, const Wait& wait) {
@@ -446,6 +453,8 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
                        std::span<const Fabric::Run> gives, std::byte* out,
                        std::span<const Fabric::Run> takes, const Wait& wait, double factor,
                        const DevicePlace* place) try {
+  if (!may_be_uneven(call.kind))
+    return {Code::kInvalidArgument, "the operation has no uneven shares"};
   if (Status status = check(call, factor, place); !status.ok()) return status;
   const bool reduces_shares = call.kind == CollectiveKind::kReduceScatter;
   uint64_t bytes = 0;

@@ -194,12 +194,18 @@ Result<Setup::Made> set_up(Setup& setup, Fd socket, const Wait& wait, const std:
 
 }  // namespace
 
+Result<uint16_t> agreed_version(const wire::Hello& ours, const wire::Hello& theirs) {
+  auto version = wire::common_version(ours, theirs);
+  if (!version) return version;
+  if (Status features = wire::check_features(ours, theirs); !features.ok()) return features;
+  return version;
+}
+
 Result<Connected> connect(Runtime& runtime, const Invitation& invitation, const Wait& wait) {
   const std::string& address = invitation.address;
   const wire::Hello ours = runtime.hello();
-  auto version = wire::common_version(ours, invitation.hello);
+  auto version = agreed_version(ours, invitation.hello);
   if (!version) return version.status();
-  if (Status status = wire::check_features(ours, invitation.hello); !status.ok()) return status;
 
   const size_t colon = address.find(':');
   Kind* const kind = colon == std::string::npos ? nullptr : runtime.kind(address.substr(0, colon));

@@ -27,6 +27,9 @@ struct Invitation {
   wire::Hello hello;
 };
 
+// The version that both speak, unless one lacks what the other needs. FAILED_PRECONDITION.
+Result<uint16_t> agreed_version(const wire::Hello& ours, const wire::Hello& theirs);
+
 // Blocks until the deadline at most. UNAVAILABLE, DEADLINE_EXCEEDED, UNAUTHENTICATED,
 // PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT (the address), RESOURCE_EXHAUSTED.
 // CANCELLED: interrupted.

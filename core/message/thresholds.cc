@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace tw {
 namespace {
 
@@ -45,6 +47,21 @@ const char* name_of(Source source) {
       return "argument";
   }
   return "";
+}
+
+Result<Wanted> wanted_by(std::span<const int64_t, kThresholds> arguments) {
+  Wanted wanted;
+  for (size_t i = 0; i < kThresholds; ++i) {
+    const int64_t bytes = arguments[i];
+    if (bytes == -1) continue;
+    const auto& [name, sizes, in_profile, given] = kRows[i];
+    const auto size = static_cast<uint64_t>(bytes);
+    if (bytes < 0 || size < sizes.lowest || size > sizes.highest)
+      return Status{Code::kInvalidArgument, text({name, " is ", bytes, ", not a number from ",
+                                                  sizes.lowest, " to ", sizes.highest})};
+    wanted[i] = size;
+  }
+  return wanted;
 }
 
 Thresholds settle(Profile& profile, const Settings& settings, const Wanted& table,

@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "base/setting.h"
 #include "base/settings.h"
+#include "base/status.h"
 #include "transport/transport.h"
 
 namespace tw {
@@ -29,6 +31,10 @@ const char* name_of(Source source);
 
 // What one of them says; empty: it leaves the threshold to the others.
 using Wanted = std::array<std::optional<size_t>, kThresholds>;
+
+// What a program asks for, in their order; -1: it leaves the threshold to the others.
+// INVALID_ARGUMENT.
+Result<Wanted> wanted_by(std::span<const int64_t, kThresholds> arguments);
 
 // Of one link.
 struct Thresholds {

@@ -94,6 +94,18 @@ std::span<const Setting> of_users() {
 
 }  // namespace
 
+std::span<const std::unique_ptr<Kind>> usual_kinds() {
+  struct UsualKinds {
+    Settings settings;
+    Ref<Arena> arena = make_ref<Arena>(settings.buffer_bytes);
+    std::vector<std::unique_ptr<Kind>> kinds = make_kinds(
+        {settings, *arena,
+         [] { return Result<Poller*>(Status{Code::kFailedPrecondition, "a setting is wrong"}); }});
+  };
+  static const auto* const usual = new UsualKinds;  // never destroyed
+  return usual->kinds;
+}
+
 std::vector<std::string> known_ways(std::span<const std::unique_ptr<Kind>> kinds) {
   std::vector<std::string> known;
   for (const auto& kind : kinds)

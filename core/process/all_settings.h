@@ -23,6 +23,10 @@ std::vector<std::string> known_ways(std::span<const std::unique_ptr<Kind>> kinds
 inline constexpr const char* kGroupHost = "TENSORWIRE_GROUP_HOST";
 inline constexpr const char* kLoopback = "127.0.0.1";
 
+// The kinds as they are without any setting, which need no runtime: for what is declared, and where
+// a setting is wrong. They make no links.
+std::span<const std::unique_ptr<Kind>> usual_kinds();
+
 void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds,
                   const VisitSetting& visit);
 

@@ -93,4 +93,12 @@ Result<Policy> choose(std::span<const std::unique_ptr<Kind>> kinds, const Asked&
   return policy;
 }
 
+std::vector<Reason> refused(std::span<const std::unique_ptr<Kind>> kinds, const Policy& policy) {
+  std::vector<Reason> reasons;
+  for (std::string& way : known_ways(kinds))
+    if (std::string why = policy.refusal(way); !why.empty())
+      reasons.push_back({std::move(way), std::move(why)});
+  return reasons;
+}
+
 }  // namespace tw::route

@@ -5,8 +5,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "route/attempt.h"
 #include "route/policy.h"
 #include "transport/kind.h"
 
@@ -21,5 +23,7 @@ struct Asked {
 // INVALID_ARGUMENT: an unknown name, or none is left. FAILED_PRECONDITION: the same, and a variable
 // has part in that. Either sentence says what the user wrote.
 Result<Policy> choose(std::span<const std::unique_ptr<Kind>> kinds, const Asked& asked = {});
+// Each way that it does not permit, best first, and why.
+std::vector<Reason> refused(std::span<const std::unique_ptr<Kind>> kinds, const Policy& policy);
 
 }  // namespace tw::route

@@ -18,12 +18,12 @@ SharedRoute::SharedRoute(std::vector<Candidate> transports, Policy policy,
 
 Result<std::unique_ptr<SharedRoute>> SharedRoute::make(std::vector<Candidate> transports,
                                                        Policy policy, std::string_view fallback,
-                                                       const Pauses& pauses) {
+                                                       const Pauses& pauses, Clock clock) {
   uint32_t seed;
   if (Status random = fill_random({reinterpret_cast<uint8_t*>(&seed), sizeof seed}); !random.ok())
     return random;
   return std::make_unique<SharedRoute>(std::move(transports), std::move(policy), fallback, seed,
-                                       pauses);
+                                       pauses, std::move(clock));
 }
 
 Route::Advice SharedRoute::consult() {

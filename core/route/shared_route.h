@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A route that threads share, and that knows what time it is. No lock is held while an attempt
+// A route that threads share, with a clock that is handed in. No lock is held while an attempt
 // goes on, which takes as long as connecting does.
 #pragma once
 
@@ -24,11 +24,11 @@ class SharedRoute {
   using Clock = std::function<Nanos()>;
 
   SharedRoute(std::vector<Candidate> transports, Policy policy, std::string_view fallback,
-              uint32_t seed, const Pauses& pauses = {}, Clock clock = now);
+              uint32_t seed, const Pauses& pauses, Clock clock);
   // With a seed of its own, so that routes do not pause in step. UNAVAILABLE, see fill_random().
   static Result<std::unique_ptr<SharedRoute>> make(std::vector<Candidate> transports, Policy policy,
-                                                   std::string_view fallback,
-                                                   const Pauses& pauses = {});
+                                                   std::string_view fallback, const Pauses& pauses,
+                                                   Clock clock);
 
   // As of a Route.
   Route::Advice consult();

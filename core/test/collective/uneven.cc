@@ -72,6 +72,30 @@ TEST_CASE("group: shares of any sizes, over each fabric") {
     });
 }
 
+TEST_CASE("group: what has no uneven shares is refused with them, and the group goes on") {
+  MemoryStore store;
+  const auto group = Group::make(store, {0, 1}, within(kLong));
+  REQUIRE(group.ok());
+  const Run one{0, 8};
+  const int64_t in = 7;
+  int64_t out = 0;
+  const auto exchange = [&](CollectiveKind kind) {
+    return (*group)->exchange({kind, DataType::kInt64, ReduceOp::kSum, 0, CollectiveCall::kUneven},
+                              reinterpret_cast<const std::byte*>(&in), {&one, 1},
+                              reinterpret_cast<std::byte*>(&out), {&one, 1}, within(kLong));
+  };
+  for (const auto kind : {CollectiveKind::kBarrier, CollectiveKind::kAllReduce,
+                          CollectiveKind::kReduce, CollectiveKind::kBroadcast}) {
+    CAPTURE(name_of(kind));
+    const Status refused = exchange(kind);
+    CHECK(refused.code() == Code::kInvalidArgument);
+    CHECK(refused.details() == "the operation has no uneven shares");
+  }
+  CHECK(out == 0);
+  CHECK(exchange(CollectiveKind::kAllToAll).ok());
+  CHECK(out == 7);
+}
+
 TEST_CASE("group: uneven shares of which ranks think differently are told") {
   for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
     as_ranks(2, [kind](Group& group) -> std::string {

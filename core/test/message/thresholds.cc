@@ -4,6 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+#include <vector>
+
+#include "base/text.h"
+
 namespace tw::test {
 namespace {
 
@@ -47,6 +52,38 @@ TEST_CASE("thresholds: names lead back to them") {
   for (const auto threshold : {Threshold::kCoalesce, Threshold::kEager, Threshold::kChunk})
     CHECK(threshold_named(name_of(threshold)) == threshold);
   CHECK(threshold_named("eager") == std::nullopt);
+}
+
+TEST_CASE("thresholds: what a program asks for has to be one") {
+  const auto ask = [](int64_t coalesce, int64_t eager, int64_t chunk) {
+    return wanted_by(std::array<int64_t, kThresholds>{coalesce, eager, chunk});
+  };
+  REQUIRE(ask(-1, 0, -1).ok());
+  CHECK(*ask(-1, 0, -1) == Wanted{std::nullopt, 0, std::nullopt});
+  for (size_t i = 0; i < kThresholds; ++i) {
+    const auto threshold = static_cast<Threshold>(i);
+    CAPTURE(name_of(threshold));
+    const setting::Size& sizes = sizes_of(threshold);
+    std::array<int64_t, kThresholds> arguments{-1, -1, -1};
+    for (const uint64_t good : {sizes.lowest, sizes.highest}) {
+      arguments[i] = static_cast<int64_t>(good);
+      const auto wanted = wanted_by(arguments);
+      REQUIRE(wanted.ok());
+      CHECK((*wanted)[i] == good);
+    }
+    std::vector<int64_t> wrongs{-2, std::numeric_limits<int64_t>::min(),
+                                static_cast<int64_t>(sizes.highest) + 1};
+    if (sizes.lowest != 0) wrongs.push_back(static_cast<int64_t>(sizes.lowest) - 1);
+    for (const int64_t wrong : wrongs) {
+      arguments[i] = wrong;
+      const auto wanted = wanted_by(arguments);
+      REQUIRE_FALSE(wanted.ok());
+      CHECK(wanted.status().code() == Code::kInvalidArgument);
+      CHECK(wanted.status().details() ==
+            text({name_of(threshold), " is ", wrong, ", not a number from ", sizes.lowest, " to ",
+                  sizes.highest}));
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "process/all_settings.h"
 #include "test/base/environment.h"
 
 namespace tw::route {
@@ -11,12 +12,8 @@ namespace {
 using Variables = std::vector<std::pair<const char*, const char*>>;
 
 Result<Policy> ask(const Asked& asked, const Variables& variables = {}) {
-  static const Ref<Arena> arena = make_ref<Arena>(size_t{1} << 20);
-  static const Settings settings;
-  static const auto kinds = make_kinds(
-      {settings, *arena, [] { return Result<Poller*>(Status{Code::kUnavailable, "none"}); }});
   const test::Environment environment(variables);
-  return choose(kinds, asked);
+  return choose(usual_kinds(), asked);
 }
 
 const std::vector<std::string> kAll{"shm", "verbs", "tcp", "grpc"};
@@ -37,6 +34,21 @@ TEST_CASE("choice: one that is required leaves no other") {
   }
   CHECK(ask({"tcp", ""})->origin == "transport='tcp'");
   CHECK(ask({}, {{"TENSORWIRE_TRANSPORT", "tcp"}})->origin == "TENSORWIRE_TRANSPORT=tcp");
+}
+
+TEST_CASE("choice: each way that is not permitted is told, best first") {
+  const auto told = [](const Asked& asked) {
+    std::string out;
+    for (const auto& [way, why] : refused(usual_kinds(), ask(asked).value()))
+      out += way + ": " + why + "\n";
+    return out;
+  };
+  CHECK(told({}).empty());
+  CHECK(told({"", "tcp,shm"}) == "shm: forbidden\ntcp: forbidden\n");
+  CHECK(told({"verbs", "grpc"}) ==
+        "shm: verbs is required by transport='verbs'\n"
+        "tcp: verbs is required by transport='verbs'\n"
+        "grpc: verbs is required by transport='verbs'\n");
 }
 
 TEST_CASE("choice: those that are forbidden, in any order and with any commas between") {

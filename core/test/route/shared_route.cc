@@ -125,7 +125,7 @@ TEST_CASE("shared route: while there is a link only what is better is attempted"
 }
 
 TEST_CASE("shared route: of many threads one is told to make the attempt") {
-  SharedRoute route(kCandidates, {}, "other", 1);
+  SharedRoute route(kCandidates, {}, "other", 1, {}, now);
   std::atomic<int> begun{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
@@ -139,7 +139,7 @@ TEST_CASE("shared route: of many threads one is told to make the attempt") {
 TEST_CASE("shared route: routes that are made do not pause in step") {
   std::vector<Nanos> pauses;
   for (int i = 0; i < 2; ++i) {
-    const auto route = SharedRoute::make(kCandidates, {}, "other");
+    const auto route = SharedRoute::make(kCandidates, {}, "other", {}, now);
     REQUIRE(route.ok());
     for (int failures = 1; failures < 5; ++failures) pauses.push_back((*route)->pause(failures));
   }
