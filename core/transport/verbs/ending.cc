@@ -14,8 +14,7 @@ namespace tw::verbs {
 void Endpoint::revoke(bool peer_lives) {
   if (peer_lives) flush();
   const MutexLock lock(mutex_);
-  if (stopped_) return;
-  stopped_ = true;
+  if (!life_.revoke()) return;
   for (const auto& pair : pairs_) pair->reset();
   waiting_.clear();
   if (failure_.ok()) failure_ = {Code::kUnavailable, "the link's memory was taken back"};
@@ -31,13 +30,13 @@ void Endpoint::flush() {
   {
     const MutexLock lock(mutex_);
     waiting_.clear();
-    if (stopped_ || !failure_.ok() || pairs_[0]->idle() || !pairs_[0]->room(2)) return;
+    if (life_.stopped() || !failure_.ok() || pairs_[0]->idle() || !pairs_[0]->room(2)) return;
     last = pairs_[0]->next();
     post_empty_write(*pairs_[0], Posted::Kind::kProbe);
   }
   const auto settled = [&] {
     const MutexLock lock(mutex_);
-    return stopped_ || !failure_.ok() || pairs_[0]->through(last);
+    return life_.stopped() || !failure_.ok() || pairs_[0]->through(last);
   };
   const Nanos deadline = now() + kLastWords;
   do {
@@ -48,8 +47,8 @@ void Endpoint::flush() {
 
 void Endpoint::hang_up(bool peer_lives) {
   const MutexLock lock(mutex_);
-  if (std::exchange(leaving_, true)) return;
-  if (!peer_lives || stopped_ || !failure_.ok() || pairs_.empty() || pairs_[0]->idle())
+  if (!life_.leave()) return;
+  if (!peer_lives || life_.stopped() || !failure_.ok() || pairs_.empty() || pairs_[0]->idle())
     return close_side();
   post_empty_write(*pairs_[0], Posted::Kind::kMarker);
 }
@@ -64,11 +63,15 @@ void Endpoint::post_empty_write(QueuePair& pair, Posted::Kind kind) {
 }
 
 void Endpoint::close_side() {
-  if (std::exchange(closed_, true)) return;
-  if (side_) ::shutdown(side_.get(), SHUT_RDWR);
+  if (!life_.close()) return;
+  end_side();
   // By the background: whoever polls may belong to another link.
-  if (released_ && !retired_)
+  if (life_.released())
     background_.add_timer(0, [self = Ref<Endpoint>::share(this)] { self->retire(); });
+}
+
+void Endpoint::end_side() {
+  if (side_) ::shutdown(side_.get(), SHUT_RDWR);
 }
 
 void Endpoint::leave(bool peer_lives) {
@@ -82,8 +85,8 @@ void Endpoint::leave(bool peer_lives) {
   {
     const MutexLock lock(mutex_);
     trace_ = nullptr;
-    if (std::exchange(released_, true)) return;
-    if (!closed_) {
+    if (!life_.release()) return;
+    if (!life_.closed()) {
       linger_ = background_.add_timer(now() + kLinger,
                                       [self = Ref<Endpoint>::share(this)] { self->retire(); });
       return;
@@ -99,15 +102,15 @@ void Endpoint::retire() {
   std::optional<Poller::Timer> linger, expecting;
   {
     const MutexLock lock(mutex_);
-    if (std::exchange(retired_, true)) return;
-    stopped_ = true;
+    const bool closed = life_.closed();
+    if (!life_.retire()) return;
+    if (!closed) end_side();
     exposed.swap(exposed_);
     pairs.swap(pairs_);
     ended.swap(ended_);
     waiting_.clear();
     linger.swap(linger_);
     expecting.swap(expecting_);
-    close_side();
   }
   for (const auto& timer : {linger, expecting})
     if (timer) background_.cancel_timer(*timer);

@@ -237,12 +237,13 @@ void Endpoint::post_news() {
 
 // Credit of which half is owed goes back without waiting for a SEND that could take it along.
 void Endpoint::give_back() {
-  if (owed_ * 2 < depth_ || credits_ == 0 || !failure_.ok() || stopped_ || leaving_) return;
+  if (owed_ * 2 < depth_ || credits_ == 0 || !failure_.ok() || life_.stopped() || !life_.open())
+    return;
   if (pairs_[0]->room(1)) post_send({}, -1, true);
 }
 
 void Endpoint::post_receive(uint32_t buffer) {
-  if (stopped_ || !failure_.ok()) return;
+  if (life_.stopped() || !failure_.ok()) return;
   if (Status status =
           pairs_[0]->post_receive(buffer, receive_buffer(buffer), stride_, memory_->local_key());
       !status.ok())
@@ -253,7 +254,7 @@ void Endpoint::post_receive(uint32_t buffer) {
 
 void Endpoint::on_completion(uint32_t tag, const ibv_wc& completion, bool own) {
   const MutexLock lock(mutex_);
-  if (stopped_) return;
+  if (life_.stopped()) return;
   if ((completion.wr_id & kReceiveRequest) != 0)
     on_received(completion);
   else
@@ -342,7 +343,7 @@ void Endpoint::on_event(const AsyncEvent& event) {
   if (event.kind == AsyncEvent::Kind::kCompletions)
     context_->completion_queues().abandon(event.completions);
   const MutexLock lock(mutex_);
-  if (stopped_) return;
+  if (life_.stopped()) return;
   switch (event.kind) {
     case AsyncEvent::Kind::kDeviceLost:
       fail(event.why);
@@ -360,7 +361,7 @@ void Endpoint::on_event(const AsyncEvent& event) {
       // What was lost meanwhile is repeated now or fails now, also where nobody sends or a device
       // has given up in silence, as Soft-RoCE does now and then.
       for (const auto& pair : pairs_)
-        if (failure_.ok() && !leaving_ && pair->room(2))
+        if (failure_.ok() && life_.open() && pair->room(2))
           post_empty_write(*pair, Posted::Kind::kProbe);
       expect_progress();
       break;
@@ -387,7 +388,7 @@ void Endpoint::fail(Status why) {
     if (--transfer.parts == 0) end(transfer);
     waiting_.pop_front();
   }
-  if (leaving_) close_side();
+  close_side();
   rouse(false);
 }
 

@@ -29,6 +29,7 @@
 #include "transport/transport.h"
 #include "transport/verbs/completion_queue.h"
 #include "transport/verbs/context.h"
+#include "transport/verbs/lifecycle.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/wire.h"
 
@@ -187,7 +188,9 @@ class Endpoint final : public Observer, private CompletionSink {
   void post_waiting() TW_REQUIRES(mutex_);
   void end(DeviceTransfer& transfer) TW_REQUIRES(mutex_);
   void fail(Status why) TW_REQUIRES(mutex_);
+  // The last SEND has gone out, or cannot any more: hanging up is done. Nothing before hang_up().
   void close_side() TW_REQUIRES(mutex_);
+  void end_side() TW_REQUIRES(mutex_);
   void ring_locked() TW_REQUIRES(mutex_);
   void rouse(bool own) TW_REQUIRES(mutex_);
   size_t freest_pair() const TW_REQUIRES(mutex_);
@@ -242,11 +245,7 @@ class Endpoint final : public Observer, private CompletionSink {
   Attention attention_ TW_GUARDED_BY(mutex_) = Attention::kAwake;
   bool want_send_ TW_GUARDED_BY(mutex_) = false;
   bool rung_ TW_GUARDED_BY(mutex_) = false;
-  bool stopped_ TW_GUARDED_BY(mutex_) = false;   // the device works for it no more
-  bool leaving_ TW_GUARDED_BY(mutex_) = false;   // hang_up() was called
-  bool closed_ TW_GUARDED_BY(mutex_) = false;    // the side connection has been ended
-  bool released_ TW_GUARDED_BY(mutex_) = false;  // the transport is gone
-  bool retired_ TW_GUARDED_BY(mutex_) = false;
+  EndpointLifecycle life_ TW_GUARDED_BY(mutex_);
   std::optional<Poller::Timer> linger_ TW_GUARDED_BY(mutex_);
   std::optional<Poller::Timer> expecting_ TW_GUARDED_BY(mutex_);
 };

@@ -30,7 +30,7 @@ Nanos Endpoint::patience() const {
 }
 
 void Endpoint::expect_progress() {
-  if (expecting_ || stopped_ || leaving_ || !failure_.ok()) return;
+  if (expecting_ || life_.stopped() || !life_.open() || !failure_.ok()) return;
   if (std::all_of(pairs_.begin(), pairs_.end(), [](const auto& pair) { return pair->idle(); }))
     return;
   const Nanos time = patience();
@@ -41,12 +41,12 @@ void Endpoint::expect_progress() {
 void Endpoint::check_progress(Nanos time) {
   {
     const MutexLock lock(mutex_);
-    if (stopped_) return;
+    if (life_.stopped()) return;
   }
   poll(false);  // what has completed while this process did not run
   const MutexLock lock(mutex_);
   expecting_.reset();
-  if (stopped_ || leaving_ || !failure_.ok()) return;
+  if (life_.stopped() || !life_.open() || !failure_.ok()) return;
   for (const auto& pair : pairs_) {
     if (pair->stalled())
       return fail({Code::kUnavailable, text({"RDMA device ", pair->rail().rail.device, ":",

@@ -201,7 +201,7 @@ void Endpoint::submit(DeviceRequest whole) {
 }
 
 void Endpoint::post_waiting() {
-  while (!waiting_.empty() && failure_.ok() && !stopped_ &&
+  while (!waiting_.empty() && failure_.ok() && !life_.stopped() &&
          can_post(waiting_.front().kind, waiting_.front().pair)) {
     DeviceRequest piece = std::move(waiting_.front());
     waiting_.pop_front();
@@ -368,8 +368,8 @@ void Endpoint::conceal(const RemoteKey& key) {
       if (it == exposed_.end()) return;
       // A bind that is still queued would open the region later, or find its window gone.
       const bool bound = !it->window || pairs_[0]->through(it->bind);
-      if (bound || stopped_ || now() >= deadline) {
-        if (!bound && !stopped_) {
+      if (bound || life_.stopped() || now() >= deadline) {
+        if (!bound && !life_.stopped()) {
           fail({Code::kUnavailable, "the device did not take a region back in time"});
           pairs_[0]->reset();
         }
