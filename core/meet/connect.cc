@@ -11,8 +11,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.h"
 #include "meet/peer_process.h"
 #include "process/local_folder.h"
+#include "wire/address.h"
 
 namespace tw::meet {
 namespace {
@@ -96,8 +98,11 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
 }
 
 // By the path that the server has told, or by the one that its folder has here.
-Result<Fd> connect_local(const std::string& path, const std::string& runtime_dir, Nanos deadline,
+Result<Fd> connect_local(std::string_view where, const std::string& runtime_dir, Nanos deadline,
                          const std::string& address, std::string_view kind) {
+  const auto checked = wire::decode_path(where);
+  if (!checked) return checked.status();
+  const std::string path(*checked);
   auto told = connect_unix(path, deadline, address);
   if (told || told.status().code() != Code::kUnavailable) return told;
   const std::string here = LocalFolder::elsewhere(path, runtime_dir);
@@ -106,17 +111,15 @@ Result<Fd> connect_local(const std::string& path, const std::string& runtime_dir
   return found ? std::move(found) : std::move(told);
 }
 
-Result<Fd> connect_tcp(const std::string& where, const Wait& wait, const std::string& address) {
-  const size_t colon = where.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == where.size())
-    return Status{Code::kInvalidArgument, "not a host and port: " + where};
-  std::string host = where.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
+Result<Fd> connect_tcp(std::string_view where, const Wait& wait, const std::string& address) {
+  const auto found = wire::decode_host_and_port(where);
+  if (!found) return found.status();
+  const std::string host(found->host);
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  if (const int error = getaddrinfo(host.c_str(), where.c_str() + colon + 1, &hints, &list);
+  hints.ai_flags = AI_NUMERICSERV | (found->ipv6 ? AI_NUMERICHOST : 0);
+  if (const int error =
+          getaddrinfo(host.c_str(), std::to_string(found->port).c_str(), &hints, &list);
       error != 0)
     return Status{Code::kUnavailable, "cannot resolve " + host + ": " + gai_strerror(error)};
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
@@ -207,16 +210,18 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, const 
   auto version = agreed_version(ours, invitation.hello);
   if (!version) return version.status();
 
-  const size_t colon = address.find(':');
-  Kind* const kind = colon == std::string::npos ? nullptr : runtime.kind(address.substr(0, colon));
-  if (!kind) return Status{Code::kInvalidArgument, "not an address of a data plane: " + address};
+  const auto split = wire::decode_address(address);
+  if (!split) return split.status();
+  Kind* const kind = runtime.kind(split->kind);
+  if (!kind)
+    return Status{Code::kInvalidArgument, text({"not an address of a data plane: ", quoted(address),
+                                                ": no transport ", quoted(split->kind)})};
   // The reason why this process cannot, before anybody is asked.
   if (Status why = kind->why_not(); !why.ok()) return why;
   const bool local = kind->socket() == Kind::Socket::kUnix;
-  const std::string where = address.substr(colon + 1);
-  auto socket = local ? connect_local(where, runtime.settings().runtime_dir, wait.deadline, address,
-                                      kind->name())
-                      : connect_tcp(where, wait, address);
+  auto socket = local ? connect_local(split->where, runtime.settings().runtime_dir, wait.deadline,
+                                      address, kind->name())
+                      : connect_tcp(split->where, wait, address);
   if (!socket) return socket.status();
 
   Connected connected;

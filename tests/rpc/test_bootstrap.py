@@ -270,6 +270,11 @@ def test_text_of_a_refusal_stays_on_its_line(fake: Any, caplog: pytest.LogCaptur
         ("10.0.0.7:1", "tcp:169.254.169.254:80", False),
         ("10.0.0.7:1", "tcp:192.0.2.9:4000", True),
         ("10.0.0.7:1", "tcp:[2001:db8::8]:4000", True),
+        ("10.0.0.7:1", "tcp:10.0.0.7", False),
+        ("10.0.0.7:1", "tcp:10.0.0.7:0", False),
+        ("10.0.0.7:1", "tcp:10.0.0.7:4000\n", False),
+        ("::1", "tcp:::1:4000", False),
+        ("unix:/a", "tcp::4000", False),
         ("10.0.0.7:1", "shm:/run/user/1000/tensorwire-link-ab12cd/s", True),
         ("10.0.0.7:1", "shm:/var/run/docker.sock", False),
         ("10.0.0.7:1", "shm:/tmp/tensorwire-link-ab12cd/../../var/run/docker/s", False),
@@ -281,6 +286,15 @@ def test_addresses_are_followed_on_the_host_that_was_called(
     monkeypatch.setenv(environment.DATA_HOSTS, "192.0.2.0/24, 2001:db8::8")
     why_not = attempt._why_not_followed(address, target.parse(dialled))
     assert (why_not is None) == followed
+
+
+@pytest.mark.parametrize("rest", [":x", ":-1", "::1:1", ":" + "9" * 400, "127.0.0.1:70000"])
+def test_addresses_that_are_none_are_said_so(fake: Any, rest: str) -> None:
+    """The channel stays with gRPC, and tells why."""
+    fake.answer = lambda _, __: answer_with(addresses=[f"tcp:{rest}"])
+    with tensorwire.insecure_channel(fake.target) as channel:
+        assert echo(channel) == b"x"
+        assert "is no address of a data plane" in channel.path().reasons["tcp"]
 
 
 def test_addresses_elsewhere_are_not_called(fake: Any) -> None:

@@ -7,9 +7,11 @@ import socket
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tensorwire.rpc import target
-from tensorwire.rpc.target import Target
+from tensorwire.rpc.target import DataAddress, Target
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,54 @@ def test_one_host(name: str) -> None:
 def test_what_is_not_one_host(name: str) -> None:
     with pytest.raises(ValueError, match="host"):
         target.one_host(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("tcp:localhost:1", DataAddress("tcp", "localhost", 1)),
+        ("tcp:10.0.0.7:65535", DataAddress("tcp", "10.0.0.7", 65535)),
+        ("verbs::4000", DataAddress("verbs", "", 4000)),
+        ("verbs:[2001:db8::7]:4000", DataAddress("verbs", "2001:db8::7", 4000)),
+        ("tcp:[::ffff:10.0.0.1]:1", DataAddress("tcp", "::ffff:10.0.0.1", 1)),
+        ("tcp:[fe80::1%eth0]:1", DataAddress("tcp", "fe80::1%eth0", 1)),
+    ],
+)
+def test_data_addresses(text: str, found: DataAddress) -> None:
+    assert target.data_address(text) == found
+    assert target.address(*found) == text
+
+
+@pytest.mark.parametrize(
+    "port", ["", "0", "01", "65536", "123456", "+1", " 1", "1\n", "x", "\uff11"]
+)
+def test_ports_are_digits(port: str) -> None:
+    assert target.data_address(f"tcp:localhost:{port}") is None
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        *("", "localhost", "::1:1", ":::1", "[]:1", "[::1", "[::1:1", "[localhost]:1"),
+        *("[10.0.0.1]:1", "[::1%]:1", "[::1%a/b]:1", "[1::2::3]:1"),
+        *("a b:1", "lo\0cal:1", "h\xf6st:1", "h" * 254 + ":1"),
+    ],
+)
+def test_what_is_no_data_address(where: str) -> None:
+    assert target.data_address("tcp:" + where) is None
+
+
+@settings(max_examples=300)
+@example("tcp:" + "9" * 5000)
+@example("tcp::" + "9" * 5000)
+@given(st.text(max_size=40) | st.from_regex(r"[a-z]{0,4}:\[?[0-9a-f:.%]{0,9}\]?:[0-9]{0,6}"))
+def test_any_text_is_a_data_address_or_none(text: str) -> None:
+    """And one that means what it says: written down it is the same text."""
+    found = target.data_address(text)
+    if found is not None:
+        assert target.address(*found) == text
+        assert 0 < found.port < 65536
+        assert not set(found.host) & set("[]/ \0")
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:

@@ -434,11 +434,15 @@ TEST_CASE("connect: what cannot be reached is said at once, or at the deadline")
     REQUIRE_FALSE(connected.ok());
     return connected.status();
   };
-  for (const char* nonsense : {"", "shm:", "tcp:", "tcp::1", "tcp:host:", "udp:127.0.0.1:1"})
+  for (const char* nonsense : {"", "shm:", "tcp:", "tcp::1", "tcp:host:", "tcp:::1:1",
+                               "tcp:127.0.0.1:65536", "tcp:127.0.0.1:1 ", "udp:127.0.0.1:1"})
     CHECK(to(nonsense).code() == Code::kInvalidArgument);
   CHECK(to("shm:" + std::string(200, 'x')).code() == Code::kInvalidArgument);
+  CHECK(to(std::string("shm:/tmp/a\0b", 12)).code() == Code::kInvalidArgument);
   check_says(to("shm:/nonexistent/socket"), Code::kUnavailable, {"/nonexistent/socket"});
-  check_says(to("tcp:" + std::string(300, 'h') + ":1"), Code::kUnavailable, {"resolve", "hhh"});
+  // Longer than a part of a name may be, so that nobody is asked for it.
+  check_says(to("tcp:" + std::string(100, 'h') + ":1"), Code::kUnavailable, {"resolve", "hhh"});
+  check_says(to("tcp:[::1%nosuchdevice0]:1"), Code::kUnavailable, {"resolve", "::1%nosuchdevice0"});
 
   // A port that is bound but does not listen, and one where nobody answers.
   Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

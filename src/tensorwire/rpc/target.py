@@ -16,6 +16,12 @@ _SCHEME: Final = re.compile(
 ).fullmatch
 _AUTHORITY: Final = re.compile(r"//[^/]*/").match
 
+# As core/wire/address.h says it; the host may be missing here.
+_DATA_ADDRESS: Final = re.compile(
+    r"([a-z0-9_-]{1,32}):(?:\[([0-9A-Fa-f:.]{2,45})(%[A-Za-z0-9_.-]{1,15})?\]"
+    r"|([A-Za-z0-9_.-]{0,253})):([1-9][0-9]{0,4})"
+).fullmatch
+
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}").fullmatch
 
 WILDCARDS: Final = ("0.0.0.0", "::")
@@ -138,6 +144,31 @@ def address_towards(host: str) -> str | None:
             return str(probe.getsockname()[0])
     except OSError:
         return None
+
+
+class DataAddress(NamedTuple):
+    """``host``: an IPv6 number without brackets; empty for the host that the client dialled."""
+
+    transport: str
+    host: str
+    port: int
+
+
+def data_address(text: str) -> DataAddress | None:
+    """What `address` made, as a peer sent it; None for what is none. Each text is read in one way
+    or not at all, as the core reads it when it dials."""
+    match = _DATA_ADDRESS(text)
+    if match is None:
+        return None
+    transport, number, zone, name, digits = match.groups()
+    if number is not None:
+        try:
+            ipaddress.IPv6Address(number)
+        except ValueError:
+            return None
+        name = number + (zone or "")
+    port = int(digits)
+    return DataAddress(transport, name, port) if port < 65536 else None
 
 
 def address(transport: str, host: str, port: int) -> str:

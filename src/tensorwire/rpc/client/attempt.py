@@ -130,10 +130,10 @@ def _remedy(name: str, error: _core.StatusError) -> str:
 
 def _with_host(address: str, parsed: targets.Target) -> str:
     """An address that lacks its host gets the one that the channel dials."""
-    name, _, rest = address.partition(":")
-    if not rest.startswith(":") or not parsed.hosts:
+    found = targets.data_address(address)
+    if found is None or found.host or not parsed.hosts:
         return address
-    return targets.address(name, parsed.hosts[0], int(rest[1:]))
+    return targets.address(found.transport, parsed.hosts[0], found.port)
 
 
 def _why_not_followed(address: str, parsed: targets.Target) -> str | None:
@@ -141,7 +141,12 @@ def _why_not_followed(address: str, parsed: targets.Target) -> str | None:
     name, _, rest = address.partition(":")
     if transports.is_local(name):
         return None if _LOCAL_SOCKET(rest) else "not a socket of tensorwire's"
-    host = rest.rpartition(":")[0].strip("[]")
+    found = targets.data_address(address)
+    if found is None:
+        return f"{address[:80]!r} is no address of a data plane"
+    host = found.host
+    if not host:
+        return f"{address!r} names no host, and neither does the target"
     called = parsed.hosts[0] if parsed.hosts else "localhost"
     if host == called or host in targets.resolve(called) or _permitted(host):
         return None
