@@ -28,8 +28,6 @@ class RefCounted {
     if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       const_cast<RefCounted*>(this)->dispose();
   }
-  // For tests, which ask who else still has the object. Another thread may change it at once.
-  uint32_t references() const noexcept { return count_.load(std::memory_order_acquire); }
 
  protected:
   virtual ~RefCounted() = default;

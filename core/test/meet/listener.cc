@@ -322,10 +322,12 @@ TEST_CASE("helper: few descriptors" * doctest::skip()) {
     const auto served = ports_of(house.server());
     link->link().close({Code::kCancelled, "the test is over"});
     REQUIRE(eventually([&] {
-      return link->link().references() == 1 && std::ranges::all_of(served, [](const auto& end) {
-               return end->link().references() == 1;
-             });
+      return link->link().lost() &&
+             std::ranges::all_of(served, [](const auto& end) { return end->link().lost(); });
     }));
+    std::atomic<bool> round = false;
+    runtime().background().value()->add_timer(0, [&] { round = true; });
+    REQUIRE(eventually([&] { return round.load(); }));
   };
   call();
   REQUIRE(errno_status(Code::kUnknown, "warm", EMFILE).code() == Code::kUnknown);

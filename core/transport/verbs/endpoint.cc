@@ -213,8 +213,6 @@ void Endpoint::post_send(std::span<const std::byte> bytes, int32_t buffer, bool 
   request.sg_list = &piece;
   request.num_sge = bytes.empty() ? 0 : 1;
   if (buffer < 0 && !bytes.empty()) request.send_flags = IBV_SEND_INLINE;
-  ++(own ? counters_.own_sends : counters_.sends);
-  if (!own && buffer < 0) ++counters_.inline_sends;
   Posted what;
   what.buffer = buffer;
   if (Status status = pairs_[0]->post(request, std::move(what)); !status.ok()) return fail(status);
@@ -269,7 +267,6 @@ void Endpoint::on_received(const ibv_wc& completion) {
         completion_error(pairs_[0]->domain().library(), completion, pairs_[0]->rail().rail));
   const auto buffer = static_cast<uint32_t>(completion.wr_id);
   const uint32_t value = ntohl(completion.imm_data);
-  ++counters_.receives;
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     immediates_.push_back(value);
     post_receive(buffer);
@@ -468,11 +465,6 @@ TransportFacts Endpoint::facts() const {
 void Endpoint::set_trace(Trace& trace) {
   const MutexLock lock(mutex_);
   trace_ = &trace;
-}
-
-VerbsCounters Endpoint::counters() const {
-  const MutexLock lock(mutex_);
-  return counters_;
 }
 
 }  // namespace tw::verbs

@@ -35,15 +35,6 @@
 
 namespace tw::verbs {
 
-// What a link has asked its devices for since it came up; tests tell by it which way was taken.
-struct VerbsCounters {
-  uint64_t sends = 0, inline_sends = 0, own_sends = 0, receives = 0;
-  uint64_t reads = 0, writes = 0, atomics = 0;
-  uint64_t staged = 0;   // transfers to or from memory outside of the arena, registered for each
-  uint64_t windows = 0;  // regions exposed by a memory window
-  uint64_t whole = 0;    // ... by a registration of their own, as the device has no windows
-};
-
 // Thread-safe, with a lock of its own that is taken inside a completion queue's.
 class Endpoint final : public Observer, private CompletionSink {
  public:
@@ -108,7 +99,6 @@ class Endpoint final : public Observer, private CompletionSink {
   // The transport is gone: what is left goes when that has happened.
   void leave(bool peer_lives);
 
-  VerbsCounters counters() const;
   TransportFacts facts() const;
   // Where SENDs of the pipe are noted; it outlives the transport, hence is forgotten by leave().
   void set_trace(Trace& trace);
@@ -239,7 +229,6 @@ class Endpoint final : public Observer, private CompletionSink {
   std::deque<uint32_t> immediates_ TW_GUARDED_BY(mutex_);
   std::vector<Exposed> exposed_ TW_GUARDED_BY(mutex_);
   std::vector<std::byte> inline_ TW_GUARDED_BY(mutex_);  // scratch
-  VerbsCounters counters_ TW_GUARDED_BY(mutex_);
   Trace* trace_ TW_GUARDED_BY(mutex_) = nullptr;
 
   Attention attention_ TW_GUARDED_BY(mutex_) = Attention::kAwake;

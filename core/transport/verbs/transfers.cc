@@ -71,10 +71,6 @@ Result<Ref<Registration>> Endpoint::local(Domain& domain, std::byte* data, size_
                                           Access access) {
   // A slab is registered once for all; the block keeps it while the operation runs.
   if (const Ref<Block> block = arena_.find(data, size)) return domain.slab(block->slab());
-  {
-    const MutexLock lock(mutex_);
-    ++counters_.staged;
-  }
   return domain.add_temporary(data, size, access);
 }
 
@@ -118,7 +114,6 @@ Result<bool> Endpoint::fetch(uint64_t id, const RegionRef& from, std::byte* to) 
   transfer->id = id;
   transfer->memory = std::move(*memory);
   const MutexLock lock(mutex_);
-  ++counters_.reads;
   submit({Operation::Kind::kRead, std::move(transfer), pair, to, from.length, remote});
   return true;
 }
@@ -154,9 +149,6 @@ Result<bool> Endpoint::start(const Operation& operation) {
     transfer->memory = std::move(*memory);
   }
   const MutexLock lock(mutex_);
-  ++(cell                                       ? counters_.atomics
-     : operation.kind == Operation::Kind::kRead ? counters_.reads
-                                                : counters_.writes);
   submit({operation.kind, std::move(transfer), 0, operation.local, operation.length,
           operation.remote, operation.operand, operation.expected, operation.immediate});
   return true;
@@ -311,7 +303,6 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
     exposed.key.key = exposed.memory->remote_key();
     const MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;
-    ++counters_.whole;
     exposed_.push_back(exposed);
     return exposed.key;
   }
@@ -342,7 +333,6 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
           return status;
         }
         exposed.key.key = exposed.window->key();
-        ++counters_.windows;
         exposed_.push_back(exposed);
         return exposed.key;
       }

@@ -43,8 +43,6 @@ class VerbsTransport final : public Transport {
   Result<bool> start(const Operation& operation) override;
   size_t immediates(std::span<uint32_t> out) override;
 
-  verbs::VerbsCounters counters() const { return endpoint_->counters(); }
-
  private:
   static constexpr uint32_t kBell = 1;
   static constexpr uint32_t kSide = 2;

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "test/memory/slab_watch.h"
 #include "test/transport/verbs/fake_device.h"
 
 namespace tw::verbs {
@@ -122,7 +123,9 @@ TEST_SUITE("verbs") {
     (*slab)->drop();
     (*context)->slabs_dropped();
     CHECK((*context)->stats().registrations == 0);
-    CHECK((*slab)->references() == 1);
+    const test::SlabWatch watch(**slab);
+    slab = Status{};
+    CHECK(watch.gone());
   }
 }
 

@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "memory/memfd.h"
+#include "test/memory/slab_watch.h"
 #include "test/transport/verbs/fake_device.h"
 
 namespace tw::verbs {
 namespace {
+
+using test::SlabWatch;
 
 FakeDevice usual() { return {"mlx5_0", {roce_port({{0, "::ffff:10.0.0.1"}})}}; }
 
@@ -68,20 +71,22 @@ TEST_SUITE("verbs") {
     CHECK(host.counts().registered == 2);
     CHECK(domain->stats().registrations == 2);
     CHECK(domain->stats().pinned == 2 * slab->size());
-    CHECK(slab->references() == 2);
 
     domain->slabs_dropped();  // none was
     CHECK(domain->stats().registrations == 2);
     slab->drop();
     other->drop();
+    const SlabWatch watch(*slab), watch_other(*other);
+    slab = other = nullptr;
+    CHECK_FALSE(watch.gone());
     domain->slabs_dropped();
     CHECK(domain->stats().registrations == 1);  // the other is still in use
-    CHECK(slab->references() == 1);
-    CHECK(other->references() == 2);
+    CHECK(watch.gone());
+    CHECK_FALSE(watch_other.gone());
     in_use = Status{};
     CHECK(domain->stats().registrations == 0);
     CHECK(domain->stats().pinned == 0);
-    CHECK(other->references() == 1);
+    CHECK(watch_other.gone());
     domain->close();
   }
 
@@ -92,11 +97,16 @@ TEST_SUITE("verbs") {
     REQUIRE(domain->slab(*slab).ok());
     slab->drop();
     auto next = make_slab(1);
+    const SlabWatch watch(*slab), watch_next(*next);
+    slab = nullptr;
+    CHECK_FALSE(watch.gone());
     REQUIRE(domain->slab(*next).ok());
     CHECK(domain->stats().registrations == 1);
-    CHECK(slab->references() == 1);
+    CHECK(watch.gone());
+    next = nullptr;
+    CHECK_FALSE(watch_next.gone());
     domain->close();
-    CHECK(next->references() == 1);
+    CHECK(watch_next.gone());
   }
 
   TEST_CASE("everything is gone after close, and what is held goes with its holder") {
@@ -121,8 +131,10 @@ TEST_SUITE("verbs") {
       CHECK(domain->stats().temporary_made == 1);
       domain->close();
       CHECK(domain->stats().registrations == 1);
-      CHECK(slab->references() == 1);
       CHECK(domain->slab(*slab).status().code() == Code::kUnavailable);
+      const SlabWatch watch(*slab);
+      slab = nullptr;
+      CHECK(watch.gone());
       domain = nullptr;
       CHECK(host.counts().contexts == 1);  // held and window are still there
     }
@@ -143,10 +155,12 @@ TEST_SUITE("verbs") {
     CHECK_FALSE((*held)->holds(slab->base() + 32, 33));
     CHECK_FALSE((*held)->holds(slab->base() - 1, 1));
     CHECK_FALSE((*held)->holds(slab->base() + 1, SIZE_MAX));
-    CHECK(slab->references() == 2);
-    held = Status{};
-    CHECK(slab->references() == 1);
     CHECK(domain->add(slab->base(), 0, kRemoteRead).status().code() == Code::kInvalidArgument);
+    const SlabWatch watch(*slab);
+    slab = nullptr;
+    CHECK_FALSE(watch.gone());
+    held = Status{};
+    CHECK(watch.gone());
   }
 
   TEST_CASE("memory that the device does not let go of is not given back") {
@@ -159,12 +173,14 @@ TEST_SUITE("verbs") {
     host.deregistration_error = EBUSY;
     held = Status{};
     CHECK(domain->stats().registrations == 1);
-    CHECK(slab->references() == 2);
+    const SlabWatch watch(*slab);
+    slab = nullptr;
+    CHECK_FALSE(watch.gone());
     host.deregistration_error = 0;
     stuck->retain();  // once more, so that the test itself leaks nothing
     stuck->release();
     CHECK(domain->stats().registrations == 0);
-    CHECK(slab->references() == 1);
+    CHECK(watch.gone());
   }
 
   TEST_CASE("too little lockable memory is explained with the limit and the commands") {
@@ -188,7 +204,6 @@ TEST_SUITE("verbs") {
             "LimitMEMLOCK=infinity", "`docker run --ulimit memlock=-1`"})
         CHECK(said.find(part) != std::string::npos);
     }
-    CHECK(slab->references() == 1);
     const rlimit unlimited{RLIM_INFINITY, RLIM_INFINITY};
     if (before.rlim_max == RLIM_INFINITY && setrlimit(RLIMIT_MEMLOCK, &unlimited) == 0) {
       host.registration_error = ENOMEM;
@@ -200,6 +215,10 @@ TEST_SUITE("verbs") {
     CHECK(domain->slab(*slab).status().code() == Code::kInvalidArgument);
     host.registration_error = EIO;
     CHECK(domain->slab(*slab).status().code() == Code::kUnavailable);
+    const SlabWatch watch(*slab);
+    slab = nullptr;
+    CHECK(watch.gone());
+    slab = make_slab(0);
     host.lockable = SIZE_MAX;
     CHECK(domain->slab(*slab).ok());  // a refusal is not remembered
     domain->close();
@@ -324,7 +343,9 @@ TEST_SUITE("verbs") {
     host.deregistration_error = EIO;
     domain->close();
     CHECK(domain->stats().registrations == 0);
-    CHECK(slab->references() == 1);
+    const SlabWatch watch(*slab);
+    slab = nullptr;
+    CHECK(watch.gone());
     host.deregistration_error = 0;
   }
 

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "memory/arena.h"
+#include "test/memory/slab_watch.h"
 #include "test/not_tried.h"
 #include "test/transport/verbs/fake_device.h"
 #include "transport/verbs/context.h"
@@ -284,7 +285,9 @@ TEST_SUITE("verbs device") {
     CHECK(stats.registrations == 0);
     CHECK(stats.pinned == 0);
     CHECK(stats.windows == 0);
-    CHECK((*slab)->references() == 1);
+    const test::SlabWatch watch(**slab);
+    slab = Status{};
+    CHECK(watch.gone());
   }
 
   TEST_CASE("device: the limit on locked memory is named where it is too low") {

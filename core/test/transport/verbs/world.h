@@ -47,10 +47,6 @@ void fill_words(std::byte* to, size_t size);
 // The one that most tests share.
 VerbsWorld& verbs_world();
 
-inline verbs::VerbsCounters counters(const std::unique_ptr<Transport>& transport) {
-  return static_cast<const VerbsTransport&>(*transport).counters();
-}
-
 #define TENSORWIRE_NEEDS_VERBS TENSORWIRE_NEEDS(tw::test::Verbs)
 
 }  // namespace tw::test
