@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+from tensorwire import _core
+from tensorwire.log import LOGGER
+
 _MARK: Final = "__tensorwire_segments__"
 
 Function = TypeVar("Function", bound=Callable[[Any], Any])
@@ -31,6 +34,28 @@ def segments(function: Function) -> Function:
         setattr(marked, _MARK, True)
         return marked  # type: ignore[return-value]
     return function
+
+
+def serialized(serializer: Transform, message: Any, what: str = "request") -> Any:
+    """What the user's serializer makes of it; None, the sign of one that failed, also where it
+    raises, which is logged. Raises StatusError for a message that is too large."""
+    try:
+        return serializer(message)
+    except _core.StatusError:
+        raise
+    except Exception:
+        LOGGER.exception("exception serializing a %s", what)
+        return None
+
+
+def deserialized(deserializer: Transform, data: Any, what: str = "response") -> Any:
+    """What the user's deserializer makes of it; None, the sign of one that failed, also where it
+    raises, which is logged."""
+    try:
+        return deserializer(data)
+    except Exception:
+        LOGGER.exception("exception deserializing a %s", what)
+        return None
 
 
 def takes_segments(deserializer: Transform | None) -> bool:

@@ -7,33 +7,24 @@ import functools
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import grpc
 
 from tensorwire import _core
-from tensorwire.log import LOGGER
 from tensorwire.rpc import events, status
 from tensorwire.rpc.client import blocking
 from tensorwire.rpc.client.blocking import running_loop
 from tensorwire.rpc.metadata import Metadatum, incoming
-from tensorwire.rpc.payload import Transform, takes_segments
+from tensorwire.rpc.payload import Transform, deserialized, takes_segments
 
 if TYPE_CHECKING:
     _Future = grpc.Future[Any]
 else:
     _Future = grpc.Future
 
-BAD_RESPONSE = (status.INTERNAL, "Exception deserializing response!")
-
-
-def deserialized(data: Any, deserializer: Transform) -> Any:
-    """The response; None when it could not be deserialized, which is logged."""
-    try:
-        return deserializer(data)
-    except Exception:
-        LOGGER.exception("exception deserializing a response")
-        return None
+BAD_REQUEST: Final = (status.INTERNAL, "Exception serializing request!")
+BAD_RESPONSE: Final = (status.INTERNAL, "Exception deserializing response!")
 
 
 class _Outcome(NamedTuple):
@@ -256,7 +247,7 @@ class ResponseFuture(ActiveCall):
             if outcome.number == status.OK:
                 response = self._call.receive(self._raw)
                 if response is not None and self._deserializer is not None:
-                    response = deserialized(response, self._deserializer)
+                    response = deserialized(self._deserializer, response)
                     if response is None:
                         return self._fail(*BAD_RESPONSE)
                 outcome = outcome._replace(response=response)
@@ -280,7 +271,7 @@ class ResponseStream(ActiveCall):
             for message in self._messages:
                 if self._deserializer is None:
                     return message
-                response = deserialized(message, self._deserializer)
+                response = deserialized(self._deserializer, message)
                 if response is None:
                     raise self._error(self._fail(*BAD_RESPONSE))
                 return response

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``channel.unary_unary(...)`` and its siblings return: one method of a server, callable.
 
-Each call takes the link where there is one, else whatever ``Way.route`` says. ``UnaryUnary`` has
-the shortest way written out, because it is what small calls spend their time in.
+Each call takes the link where there is one, else whatever ``Way.route`` says. The arguments of a
+call beside its request are those of ``CallOptions``, positional or by name, as gRPC's methods take
+them. ``UnaryUnary.__call__`` has the shortest way written out, because it is what small calls spend
+their time in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import grpc
 
@@ -20,16 +22,23 @@ from tensorwire.rpc import status
 from tensorwire.rpc.client import blocking
 from tensorwire.rpc.client.blocking import running_loop
 from tensorwire.rpc.client.call import (
+    BAD_REQUEST,
     BAD_RESPONSE,
     ActiveCall,
     ResponseFuture,
     ResponseStream,
     SuccessfulCall,
-    deserialized,
 )
 from tensorwire.rpc.client.requests import iterator_of, send_all
 from tensorwire.rpc.options import Limits, bounded
-from tensorwire.rpc.payload import Transform, joining, splitting, takes_segments
+from tensorwire.rpc.payload import (
+    Transform,
+    deserialized,
+    joining,
+    serialized,
+    splitting,
+    takes_segments,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as BytesLike
@@ -46,18 +55,23 @@ else:
 
 Metadata = Iterable[tuple[str | bytes, str | bytes]] | None
 
-# Of a call, as gRPC's methods take them: timeout in seconds, metadata, credentials, whether it
-# waits for the server, compression.
-_Options = tuple[
-    float | None, Metadata, grpc.CallCredentials | None, bool | None, grpc.Compression | None
-]
+
+class CallOptions(NamedTuple):
+    """Of a call, in the order in which gRPC's methods take them."""
+
+    timeout: float | None = None
+    """In seconds."""
+    metadata: Metadata = None
+    credentials: grpc.CallCredentials | None = None
+    wait_for_ready: bool | None = None
+    compression: grpc.Compression | None = None
+
 
 # grpcio counts deadlines in nanoseconds since 1970, in 64 bits. One that does not fit has passed,
 # and so has NaN.
 _LONGEST_SECONDS = 2**63 / 1e9 - time()
 
 _TOO_LATE = (status.DEADLINE_EXCEEDED, "Deadline Exceeded")
-_BAD_REQUEST = (status.INTERNAL, "Exception serializing request!")
 
 
 class Way(Protocol):
@@ -119,7 +133,7 @@ class _MultiCallable:
             stock = self._by_grpc = make(self._name, *self._of_stock, **self._named)
         return stock
 
-    def _route(self, options: _Options) -> tuple[_core.Peer | None, _Options]:
+    def _route(self, options: CallOptions) -> tuple[_core.Peer | None, CallOptions]:
         """The link that a call takes (None: gRPC), and its options for that: with what is left of
         the timeout, and metadata that can be gone through again."""
         timeout, metadata, credentials, wait_for_ready, compression = options
@@ -129,20 +143,14 @@ class _MultiCallable:
         link = None
         if credentials is None:  # else gRPC decides whether they may be sent
             link, timeout = self._way.route(timeout, wait_for_ready, metadata)
-        return link, (timeout, metadata, credentials, wait_for_ready, compression)
+        return link, CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
 
     def _serialized(self, request: Any) -> Any:
         """Raises CallError; StatusError for a request that is too large."""
         if self._serializer is not None:
-            try:
-                request = self._serializer(request)
-            except _core.StatusError:
-                raise
-            except Exception:
-                LOGGER.exception("exception serializing a request")
-                request = None
+            request = serialized(self._serializer, request)
         if request is None:
-            raise status.CallError(*_BAD_REQUEST)
+            raise status.CallError(*BAD_REQUEST)
         return request
 
     def _begin(
@@ -150,7 +158,7 @@ class _MultiCallable:
         kind: type[ActiveCall],
         one_request: bool,
         request: Any,
-        options: _Options,
+        options: CallOptions,
     ) -> Any:
         """A call in progress; a CallError in its place when it could not begin. ``request`` is an
         iterable unless ``one_request``. Raises CallError when that one cannot be serialized."""
@@ -171,7 +179,7 @@ class _MultiCallable:
         kind: type[ActiveCall],
         one_request: bool,
         request: Any,
-        options: _Options,
+        options: CallOptions,
     ) -> Any:
         """As ``_begin``, on the data plane."""
         timeout, metadata, *_ = options
@@ -213,12 +221,14 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         wait_for_ready: bool | None = None,
         compression: grpc.Compression | None = None,
     ) -> Any:
+        # Written out for speed: the arguments, and what ``serialized``, ``deserialized`` and
+        # ``_call`` do, too. Each Python function between would add to the time of a small call.
         if running_loop() is not None:
             self._tell()
         link = self._way.link
         try:
             if link is None or metadata is not None or credentials is not None or not link.alive:
-                options = (timeout, metadata, credentials, wait_for_ready, compression)
+                options = CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
                 return self._call(request, options, False)
             serializer = self._serializer
             if serializer is not None:
@@ -230,7 +240,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
                     LOGGER.exception("exception serializing a request")
                     request = None
             if request is None:
-                raise status.CallError(*_BAD_REQUEST)
+                raise status.CallError(*BAD_REQUEST)
             if timeout is not None and not 0 < timeout < _LONGEST_SECONDS:
                 raise status.CallError(*_TOO_LATE)
             number, details, response, initial, trailing = link.unary(
@@ -255,7 +265,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
     def _call(
         self,
         request: Any,
-        options: _Options,
+        options: CallOptions,
         with_call: bool,
         into: Sequence[BytesLike | None] | None = None,
     ) -> Any:
@@ -277,7 +287,7 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         if number:
             raise status.CallError(number, details, initial, trailing)
         if response is not None and self._deserializer is not None:
-            response = deserialized(response, self._deserializer)
+            response = deserialized(self._deserializer, response)
             if response is None:
                 raise status.CallError(*BAD_RESPONSE, initial, trailing)
         if not with_call:
@@ -298,86 +308,45 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         segments."""
         if running_loop() is not None:
             self._tell()
-        options = (timeout, metadata, None, wait_for_ready, None)
+        options = CallOptions(timeout, metadata, None, wait_for_ready)
         try:
             return self._call(request, options, False, into)
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
 
-    def with_call(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Metadata = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> tuple[Any, grpc.Call]:
+    def with_call(self, request: Any, *args: Any, **named: Any) -> tuple[Any, grpc.Call]:
         if running_loop() is not None:
             self._tell()
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        options = CallOptions(*args, **named)
         try:
             response: tuple[Any, grpc.Call] = self._call(request, options, True)
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
         return response
 
-    def future(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Metadata = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
-        return self._begin(ResponseFuture, True, request, options)
+    def future(self, request: Any, *args: Any, **named: Any) -> Any:
+        return self._begin(ResponseFuture, True, request, CallOptions(*args, **named))
 
 
 class UnaryStream(_MultiCallable, _UnaryStream):
     arity = "unary_stream"
 
-    def __call__(
-        self,
-        request: Any,
-        timeout: float | None = None,
-        metadata: Metadata = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
-        return self._begin(ResponseStream, True, request, options)
+    def __call__(self, request: Any, *args: Any, **named: Any) -> Any:
+        return self._begin(ResponseStream, True, request, CallOptions(*args, **named))
 
 
 class StreamUnary(_MultiCallable, _StreamUnary):
     arity = "stream_unary"
 
-    def __call__(
-        self,
-        request_iterator: Iterable[Any],
-        timeout: float | None = None,
-        metadata: Metadata = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
-        return self.with_call(request_iterator, *options)[0]
+    def __call__(self, request_iterator: Iterable[Any], *args: Any, **named: Any) -> Any:
+        return self.with_call(request_iterator, *args, **named)[0]
 
     def with_call(
-        self,
-        request_iterator: Iterable[Any],
-        timeout: float | None = None,
-        metadata: Metadata = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
+        self, request_iterator: Iterable[Any], *args: Any, **named: Any
     ) -> tuple[Any, grpc.Call]:
         if running_loop() is not None:
             self._tell()
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
+        options = CallOptions(*args, **named)
         link, options = self._route(options)
         if link is None:
             answer: tuple[Any, grpc.Call] = self._stock().with_call(
@@ -391,32 +360,16 @@ class StreamUnary(_MultiCallable, _StreamUnary):
             call.cancel()  # Ctrl-C
             raise
 
-    def future(
-        self,
-        request_iterator: Iterable[Any],
-        timeout: float | None = None,
-        metadata: Metadata = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
+    def future(self, request_iterator: Iterable[Any], *args: Any, **named: Any) -> Any:
+        options = CallOptions(*args, **named)
         return self._begin(ResponseFuture, False, request_iterator, options)
 
 
 class StreamStream(_MultiCallable, _StreamStream):
     arity = "stream_stream"
 
-    def __call__(
-        self,
-        request_iterator: Iterable[Any],
-        timeout: float | None = None,
-        metadata: Metadata = None,
-        credentials: grpc.CallCredentials | None = None,
-        wait_for_ready: bool | None = None,
-        compression: grpc.Compression | None = None,
-    ) -> Any:
-        options = (timeout, metadata, credentials, wait_for_ready, compression)
+    def __call__(self, request_iterator: Iterable[Any], *args: Any, **named: Any) -> Any:
+        options = CallOptions(*args, **named)
         return self._begin(ResponseStream, False, request_iterator, options)
 
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.rpc import lifetime, status
-from tensorwire.rpc.payload import Transform
+from tensorwire.rpc.client.call import BAD_REQUEST
+from tensorwire.rpc.payload import Transform, serialized
 
 _IDLE_SECONDS: Final = 1.0
 _MOST_IDLE: Final = 8
@@ -108,20 +109,22 @@ def _run(requests: Iterable[Any], call: _core.Call, serializer: Transform | None
     try:
         iterator = _iter(requests)
         if serializer is not None:
-            iterator = map(serializer_of(serializer), iterator)
+            iterator = map(partial(serialized, serializer), iterator)
         for message in iterator:
+            if message is None:
+                call.cancel(*BAD_REQUEST)
+                return
             try:
                 sending = send(message)
-            except (TypeError, ValueError, BufferError) as error:
-                raise SerializerError from error
+            except (TypeError, ValueError, BufferError):  # the serializer's, that it is no message
+                LOGGER.exception("exception serializing a request")
+                call.cancel(*BAD_REQUEST)
+                return
             if not sending:
                 return
         call.end_send()
     except _core.StatusError as error:
         call.cancel(error.code, error.details)  # if it has not ended anyway
-    except SerializerError as error:
-        LOGGER.error("exception serializing a request", exc_info=error.__cause__)
-        call.cancel(status.INTERNAL, "Exception serializing request!")
     except Exception:
         LOGGER.exception("exception iterating requests")
         call.cancel(status.UNKNOWN, "Exception iterating requests!")
@@ -133,21 +136,3 @@ def _iter(requests: Iterable[Any]) -> Iterator[Any]:
         return iter(requests)
     only_next: Any = requests
     return iter(only_next.__next__, object())
-
-
-class SerializerError(Exception):
-    """Its cause is what the user's serializer raised."""
-
-
-def serializer_of(serializer: Transform) -> Transform:
-    """Makes the serializer's exceptions known as such."""
-
-    def serialize(request: Any) -> Any:
-        try:
-            return serializer(request)
-        except _core.StatusError:
-            raise
-        except Exception as error:
-            raise SerializerError from error
-
-    return serialize

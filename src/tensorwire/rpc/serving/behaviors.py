@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.rpc import status
+from tensorwire.rpc.payload import deserialized
 from tensorwire.rpc.serving.context import CallContext
 
 if TYPE_CHECKING:
@@ -166,11 +167,7 @@ def _request(method: Method, call: _core.ServerCall, context: CallContext) -> An
         raise _NoRequestError((status.UNIMPLEMENTED, details, None, None))
     deserializer = method.deserializer
     if deserializer is not None:
-        try:
-            request = deserializer(request)
-        except Exception:
-            LOGGER.exception("exception deserializing a request")
-            request = None
+        request = deserialized(deserializer, request, "request")
         if request is None:
             raise _NoRequestError((*context.ending(*_BAD_REQUEST), None))
     return request
@@ -196,11 +193,7 @@ class _Requests:
         deserializer = self._deserializer
         if deserializer is None:
             return message
-        try:
-            request = deserializer(message)
-        except Exception:
-            LOGGER.exception("exception deserializing a request")
-            request = None
+        request = deserialized(deserializer, message, "request")
         if request is None:
             self._call.finish(*self._context.ending(*_BAD_REQUEST))
             raise StopIteration
