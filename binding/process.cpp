@@ -42,10 +42,16 @@ void bind_process(nb::module_& m) {
   m.def(
       "read_setting",
       [](const std::string& variable) {
-        char value[4096];
+        std::string value(4096, '\0');
         tw_status status{};
-        check(tw_read_setting(variable.c_str(), value, sizeof value, &status), status);
-        return decoded(value);
+        for (;;) {
+          const int code = tw_read_setting(variable.c_str(), value.data(), value.size(), &status);
+          if (code != TW_CODE_OUT_OF_RANGE) {
+            check(code, status);
+            return decoded(value.c_str());
+          }
+          value.resize(value.size() * 2);  // the kernel's limit for a variable ends this
+        }
       },
       nb::arg("variable"));
   m.def(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/setting.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -99,16 +100,21 @@ std::optional<Value> parse(std::string_view value, const Words& words) {
   return meant;
 }
 
-std::optional<Value> parse(std::string_view value, const Entries& entries) {
+// Without looking at them.
+std::vector<std::string> entries_of(std::string_view value) {
   std::vector<std::string> list;
   for (std::string_view rest = value;;) {
     const size_t comma = rest.find(',');
-    const std::string_view entry = trimmed(rest.substr(0, comma));
-    if (!entries.entry(entry)) return {};
-    list.emplace_back(entry);
+    list.emplace_back(trimmed(rest.substr(0, comma)));
     if (comma == std::string_view::npos) return list;
     rest.remove_prefix(comma + 1);
   }
+}
+
+std::optional<Value> parse(std::string_view value, const Entries& entries) {
+  auto list = entries_of(value);
+  if (!std::ranges::all_of(list, entries.entry)) return {};
+  return list;
 }
 
 std::string range_text(const Size& size) {
@@ -126,6 +132,14 @@ std::string told(const Whole& whole) { return "a whole number from " + range_tex
 std::string told(const Words& words) { return words.permitted; }
 std::string told(const Entries& entries) { return entries.permitted; }
 
+// What of a value is not permitted, where that is a part of it.
+std::string part_of(std::string_view, const auto&) { return ""; }
+std::string part_of(std::string_view value, const Entries& entries) {
+  const auto list = entries_of(value);
+  const auto wrong = std::ranges::find_if_not(list, entries.entry);
+  return list.size() == 1 || wrong->empty() ? "" : text({" for ", quoted(*wrong)});
+}
+
 }  // namespace
 
 Result<std::optional<Value>> read_variable(const char* variable, const Permitted& permitted) {
@@ -135,7 +149,8 @@ Result<std::optional<Value>> read_variable(const char* variable, const Permitted
       [&](const auto& one) -> Result<std::optional<Value>> {
         if (auto given = parse(value, one)) return given;
         return Status{Code::kInvalidArgument,
-                      text({variable, "=", quoted(value), " is not permitted: set ", told(one)})};
+                      text({variable, "=", quoted(value), " is not permitted", part_of(value, one),
+                            ": set ", told(one)})};
       },
       permitted);
 }

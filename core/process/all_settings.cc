@@ -4,12 +4,13 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "process/permitted_host.h"
 #include "wire/algorithm.h"
 
 namespace tw {
 namespace {
 
-using setting::Words;
+using setting::Entries, setting::Words;
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -52,7 +53,9 @@ std::string auto_or(const auto& words) {
 std::span<const Setting> of_users() {
   static const std::string& algorithms = *new std::string(auto_or(wire::kAllReduceNames));
   static const Setting all[] = {
-      {"", "TENSORWIRE_DATA_HOSTS", Words{"hosts and networks (10.0.0.0/8, node7); * for all"},
+      {"", "TENSORWIRE_DATA_HOSTS",
+       Entries{"hosts and networks with commas between (10.0.0.0/8,node7); * for all",
+               permitted_host},
        "of a client: hosts beside the one that is called to which servers may send it, for servers "
        "behind a proxy or a virtual address",
        ""},
@@ -143,7 +146,11 @@ Result<std::string> read_anew(std::span<const std::unique_ptr<Kind>> kinds,
   };
   each_setting({}, kinds, [&](const Setting& setting, const Value*, const Value*) {
     look(setting.variable, setting.permitted);
-    look(setting.alias, setting.alias_permitted);
+    if (!setting.alias || variable != setting.alias) return;
+    if (const auto first = read_variable(setting.variable, setting.permitted); first && !*first)
+      look(setting.alias, setting.alias_permitted);
+    else
+      found = std::string{};
   });
   return found;
 }

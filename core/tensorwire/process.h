@@ -119,8 +119,9 @@ int tw_settings(tw_visit_fact visit, void* context, tw_status* status);
 // Ok where links use the table that TENSORWIRE_LINK_TUNING names, or there is none.
 // INVALID_ARGUMENT: it is not as it should be, and none is used.
 int tw_link_tuning(tw_status* status);
-// What one holds now, as it is meant; empty: it is not set. INVALID_ARGUMENT: it is wrong.
-// NOT_FOUND: it is no setting. OUT_OF_RANGE: `room` is too small.
+// What one holds now, as it is meant; empty: it is not set, or it is another name of one that is,
+// and has no effect. INVALID_ARGUMENT: it is wrong. NOT_FOUND: it is no setting. OUT_OF_RANGE:
+// `room` is too small.
 int tw_read_setting(const char* variable, char* value, size_t room, tw_status* status);
 
 // ---- traces ----

@@ -163,8 +163,9 @@ def threshold_ranges() -> list[tuple[int, int]]:
     and chunks; in bytes, the least and the most."""
 
 def read_setting(variable: str) -> str:
-    """What a variable of the environment holds now, as it is meant; empty: it is not set.
-    StatusError: INVALID_ARGUMENT when it is wrong, NOT_FOUND when it is no setting."""
+    """What a variable of the environment holds now, as it is meant; empty: it is not set, or it is
+    another name of one that is, and has no effect. StatusError: INVALID_ARGUMENT when it is wrong,
+    NOT_FOUND when it is no setting."""
 
 def choose_policy(transport: str, forbid: str) -> tuple[str | None, list[str], str, dict[str, str]]:
     """What the user permits: the way of calls that is required, those that are forbidden, what the

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -170,26 +170,37 @@ def test_sizes_that_are_not_permitted(name: str, value: str, permitted: str) -> 
     assert permitted in done.stderr
 
 
-def test_a_device_that_is_not_there(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("TF_RDMA_DEV_NAME", "mlx5_0")
-    monkeypatch.setattr(settings, "rdma_devices", lambda: ("mlx4_0", "mlx4_1"))
-    with pytest.raises(ValueError, match="a device of this host: mlx4_0, mlx4_1"):
-        settings.wanted()
-    monkeypatch.setenv("TF_RDMA_DEV_NAME", "mlx4_0:1, mlx5_0:1")
-    with pytest.raises(ValueError, match="a device of this host: mlx4_0, mlx4_1"):
-        settings.wanted()
-    monkeypatch.setenv("TENSORWIRE_VERBS_DEVICE", "mlx4_1")  # wins over the guide's name
-    assert settings.wanted()
-    monkeypatch.delenv("TENSORWIRE_VERBS_DEVICE")
-    monkeypatch.setattr(settings, "rdma_devices", lambda: ("mlx4_0", "mlx5_0"))
-    assert settings.wanted()
-    assert caplog.text == ""
-    monkeypatch.setattr(settings, "rdma_devices", lambda: ())
-    with caplog.at_level(logging.WARNING, "tensorwire"):
-        assert settings.wanted()
-    assert "this host has no RDMA device" in caplog.text
+# The runtime reads which devices are named once in a process.
+DEVICES = """
+import sys
+from tensorwire.tensorflow import settings
+settings.rdma_devices = lambda: (*sys.argv[1:],)
+print(settings.wanted())
+"""
+
+
+@pytest.mark.parametrize(
+    ("present", "guides", "own", "says"),
+    [
+        ("mlx4_0 mlx4_1", "mlx5_0", "", "a device of this host: mlx4_0, mlx4_1"),
+        ("mlx4_0 mlx4_1", "mlx4_0:1, mlx5_0:1", "", "a device of this host: mlx4_0, mlx4_1"),
+        ("mlx4_0 mlx4_1", "mlx4_0:1, mlx5_0:1", "mlx4_1", ""),
+        ("mlx4_0 mlx5_0", "mlx4_0:1, mlx5_0:1", "", ""),
+        ("", "mlx4_0:1, mlx5_0:1", "", "this host has no RDMA device"),
+    ],
+)
+def test_a_device_that_is_not_there(present: str, guides: str, own: str, says: str) -> None:
+    names = {"TF_RDMA_DEV_NAME": guides, "TENSORWIRE_VERBS_DEVICE": own}
+    done = subprocess.run(
+        [sys.executable, "-c", DEVICES, *present.split()],
+        env=os.environ | names,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == ("a device of" in says), done.stderr
+    assert says in done.stderr
+    assert bool(says) == bool(done.stderr)
 
 
 def test_names_are_what_they_say() -> None:

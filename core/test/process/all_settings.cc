@@ -126,9 +126,38 @@ TEST_CASE("what is read anew is what the environment holds now") {
   CHECK(read("TENSORWIRE_TF_PLAN", "always").status().code() == Code::kInvalidArgument);
   CHECK(*read("TF_RDMA_DEV_NAME", "a, b:1") == "a,b:1");
   CHECK(*read("TENSORWIRE_CHUNK_BYTES", "1048576") == "1M");
+  CHECK(*read("TENSORWIRE_DATA_HOSTS", "10.0.0.0/8 , node7") == "10.0.0.0/8,node7");
   CHECK(read("TF_RDMA_ENABLED", "perhaps").status().code() == Code::kInvalidArgument);
   CHECK(read("TENSORWIRE_TF_ARENA", "x").status().code() == Code::kInvalidArgument);
   CHECK(read("TENSORWIRE_NOTHING", "x").status().code() == Code::kNotFound);
+}
+
+TEST_CASE("another name holds nothing where the first one is set") {
+  const Kinds kinds = kinds_with({});
+  const auto alias = [&](const Variables& variables) {
+    const test::Environment environment(variables);
+    return read_anew(kinds, "TF_RDMA_DEV_NAME");
+  };
+  CHECK(*alias({{"TF_RDMA_DEV_NAME", "a:1"}}) == "a:1");
+  CHECK(*alias({{"TF_RDMA_DEV_NAME", "a:1"}, {"TENSORWIRE_VERBS_DEVICE", ""}}) == "a:1");
+  CHECK(*alias({{"TF_RDMA_DEV_NAME", "a:1"}, {"TENSORWIRE_VERBS_DEVICE", "b"}}) == "");
+  CHECK(*alias({{"TF_RDMA_DEV_NAME", "a:x"}, {"TENSORWIRE_VERBS_DEVICE", "b"}}) == "");
+  CHECK(*alias({{"TENSORWIRE_VERBS_DEVICE", "b"}}) == "");
+}
+
+TEST_CASE("the devices that the settings name are a fact of the host") {
+  const Variables variables{{"TENSORWIRE_VERBS_DEVICE", "nowhere_0:1,nowhere_1"}};
+  const test::Environment environment(variables);
+  const auto settings = settings_from_environment();
+  REQUIRE(settings.ok());
+  std::vector<std::string> named;
+  for (const auto& kind : kinds_with(*settings)) {
+    REQUIRE(kind->read_settings().ok());
+    for (const Fact& fact : kind->facts())
+      if (fact.name == "named")
+        for (const Fact& each : fact.facts) named.push_back(each.text);
+  }
+  CHECK(named == std::vector<std::string>{"nowhere_0", "nowhere_1"});
 }
 
 TEST_CASE("what is not permitted is refused with name, value and range") {
@@ -168,6 +197,7 @@ TEST_CASE("what is not permitted is refused with name, value and range") {
            Wrong{"TENSORWIRE_VERBS_DEVICE", ":1", "names of RDMA devices"},
            Wrong{"TENSORWIRE_VERBS_DEVICE", "../etc", "names of RDMA devices"},
            Wrong{"TF_RDMA_DEV_NAME", "mlx5 0", "names of RDMA devices"},
+           Wrong{"TF_RDMA_DEV_NAME", "a, mlx5:0,b", "is not permitted for 'mlx5:0': set names"},
            Wrong{"TENSORWIRE_VERBS_GID_INDEX", "256", "whole number from 0 to 255"},
            Wrong{"TENSORWIRE_VERBS_PKEY_INDEX", "65536", "from 0 to 65535"},
            Wrong{"TENSORWIRE_VERBS_MTU", "1500", "from 256 to 4096, a power of two"},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/choice.h"
 
-#include <charconv>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -48,16 +47,12 @@ Result<Rail> rail_on(const Device& device, const DevicePort& port, const Setting
 
 Result<Rail> named(std::span<const Device> devices, const std::string& entry,
                    const Settings& settings) {
-  const size_t colon = entry.find(':');
-  const std::string_view wanted = std::string_view(entry).substr(0, colon);
-  unsigned number = 0;  // any
-  if (colon != std::string::npos)
-    std::from_chars(entry.data() + colon + 1, entry.data() + entry.size(), number);
+  const NamedPort wanted = named_port(entry).value_or(NamedPort{});  // the settings are of entries
   Status why{Code::kNotFound, text({quoted(entry), " is not on this host"})};
   for (const Device& device : devices) {
-    if (device.name != wanted) continue;
+    if (device.name != wanted.device) continue;
     for (const DevicePort& port : device.ports) {
-      if (number != 0 && port.number != number) continue;
+      if (wanted.number != 0 && port.number != wanted.number) continue;
       auto rail = rail_on(device, port, settings);
       if (rail) return rail;
       if (why.code() == Code::kNotFound) why = rail.status();

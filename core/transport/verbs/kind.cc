@@ -231,6 +231,14 @@ class Acceptor final : public JoiningSetup {
 
 Facts none(std::string why) { return {{"why_not", std::move(why)}}; }
 
+// What the settings name, whether it is there or not.
+Fact named_devices(const Settings& settings) {
+  Facts named;
+  for (const std::string& entry : settings.devices)
+    if (const auto port = named_port(entry)) named.emplace_back("", std::string(port->device));
+  return {"named", Fact::Kind::kList, std::move(named)};
+}
+
 class VerbsKind final : public Kind {
  public:
   explicit VerbsKind(const TransportEnvironment& environment)
@@ -271,20 +279,26 @@ class VerbsKind final : public Kind {
   void slabs_dropped() override {
     if (const auto context = opened_.present()) context->slabs_dropped();
   }
-  Facts facts() override {
-    const auto library = Library::get();
-    if (!library) return none(library.status().details());
-    return verbs::facts(**library, settings_);
-  }
 #else
   // Built without the header: the library says so.
   Status why_not() override { return Library::get().status(); }
   Result<std::unique_ptr<Setup>> offer(const Meeting&) override { return why_not(); }
   Result<std::unique_ptr<Setup>> accept(const Meeting&) override { return why_not(); }
-  Facts facts() override { return none(why_not().details()); }
 #endif
+  Facts facts() override {
+    Facts found = of_devices();
+    found.push_back(named_devices(settings_));
+    return found;
+  }
 
  private:
+  Facts of_devices() {
+#ifdef TENSORWIRE_VERBS
+    if (const auto library = Library::get()) return verbs::facts(**library, settings_);
+#endif
+    return none(Library::get().status().details());
+  }
+
   Settings settings_;
 #ifdef TENSORWIRE_VERBS
   Opened opened_;

@@ -8,20 +8,7 @@ namespace {
 
 using setting::Entries, setting::Shape, setting::Whole;
 
-// "mlx5_0" or "mlx5_0:1".
-bool device_entry(std::string_view entry) {
-  const size_t colon = entry.find(':');
-  const std::string_view name = entry.substr(0, colon);
-  constexpr std::string_view kPermitted =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
-  if (name.empty() || name.size() > 63) return false;
-  if (name.find_first_not_of(kPermitted) != std::string_view::npos) return false;
-  if (colon == std::string_view::npos) return true;
-  const std::string_view digits = entry.substr(colon + 1);
-  unsigned port = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  return error == std::errc{} && end == digits.data() + digits.size() && port >= 1 && port <= 255;
-}
+bool device_entry(std::string_view entry) { return named_port(entry).has_value(); }
 
 constexpr Entries kDevices{
     "names of RDMA devices as in ibv_devices, with commas between; :<port> may follow",
@@ -76,6 +63,20 @@ constexpr SettingOf<Settings> kSettings[] = {
 };
 
 }  // namespace
+
+std::optional<NamedPort> named_port(std::string_view entry) {
+  const size_t colon = entry.find(':');
+  NamedPort port{.device = entry.substr(0, colon)};
+  constexpr std::string_view kPermitted =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  if (port.device.empty() || port.device.size() > 63) return {};
+  if (port.device.find_first_not_of(kPermitted) != std::string_view::npos) return {};
+  if (colon == std::string_view::npos) return port;
+  const char* const last = entry.data() + entry.size();
+  const auto [end, error] = std::from_chars(entry.data() + colon + 1, last, port.number);
+  if (error != std::errc{} || end != last || port.number < 1 || port.number > 255) return {};
+  return port;
+}
 
 Status read_settings(Settings& into) { return tw::read_settings(kSettings, into); }
 

@@ -2,9 +2,20 @@
 // What users can set for RDMA beside what all transports share.
 #pragma once
 
+#include <optional>
+
 #include "base/settings.h"
 
 namespace tw::verbs {
+
+// Of `Settings::devices`: what an entry names. number: 0 for any.
+struct NamedPort {
+  std::string_view device;
+  unsigned number = 0;
+};
+
+// Nothing: it is no entry.
+std::optional<NamedPort> named_port(std::string_view entry);
 
 struct Settings : tw::Settings {
   std::vector<std::string> devices{};  // "mlx5_0", "mlx5_1:2"; without a port the first active one

@@ -132,6 +132,14 @@ def rdma_devices(root: Path = Path("/sys/class/infiniband")) -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in root.iterdir())) if root.is_dir() else ()
 
 
+def named_devices() -> tuple[str, ...]:
+    """Devices that the settings in force name, whether this host has them or not."""
+    from tensorwire import _core
+
+    transports = _core.host()["transports"].values()
+    return tuple(name for facts in transports for name in facts.get("named", ()))
+
+
 def emulated_rdma(root: Path = Path("/sys/class/infiniband")) -> tuple[str, ...]:
     """Devices that are the kernel's own software (Soft-RoCE, Soft-iWARP) over a network card."""
     return tuple(name for name in rdma_devices(root) if _emulated(root / name))

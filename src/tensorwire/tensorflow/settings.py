@@ -7,7 +7,7 @@ import logging
 
 from tensorwire import environment
 from tensorwire.environment import SettingError
-from tensorwire.observe.host import rdma_devices
+from tensorwire.observe.host import named_devices, rdma_devices
 
 log = logging.getLogger("tensorwire")
 
@@ -28,8 +28,8 @@ def wanted() -> bool:
     environment.read("TENSORWIRE_TF_ARENA")
     environment.read("TENSORWIRE_TF_COLLECTIVES")
     environment.read("TENSORWIRE_TF_PLAN")
-    _check_devices(rdma_devices())
     environment.settings()
+    _check_devices(rdma_devices())
     return True
 
 
@@ -47,8 +47,8 @@ def why_stock() -> str | None:
 
 
 def _check_devices(present: tuple[str, ...]) -> None:
-    """Of TF_RDMA_DEV_NAME, which counts where TENSORWIRE_VERBS_DEVICE is not set."""
-    if environment.read("TENSORWIRE_VERBS_DEVICE") or not (names := environment.read(DEVICES)):
+    """Of TF_RDMA_DEV_NAME, where that is what counts."""
+    if not (names := environment.read(DEVICES)):
         return
     if not present:
         log.warning(
@@ -57,9 +57,8 @@ def _check_devices(present: tuple[str, ...]) -> None:
             names,
         )
         return
-    for entry in names.split(","):
-        if entry.partition(":")[0] not in present:
-            raise SettingError(
-                f"{DEVICES}={names!r} is not permitted: set the name of a device of this host: "
-                f"{', '.join(present)}"
-            )
+    if not {*named_devices()} <= {*present}:
+        raise SettingError(
+            f"{DEVICES}={names!r} is not permitted: set the name of a device of this host: "
+            f"{', '.join(present)}"
+        )
