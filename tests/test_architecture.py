@@ -50,10 +50,7 @@ OF_A_TRANSPORT = re.compile(
 # Where Python may name a transport, and why; below the package.
 NAMING = {
     "bench": "rows, plots and other libraries' settings for one of them",
-    "cli": "help, which comes without the core; tests/cli/test_help.py compares it with the table",
-    "observe/doctor.py": "what this host lacks for one, and what would mend it",
-    "observe/host.py": "doctor tells what the kernel offers to one",
-    "observe/rdma.py": "what doctor says of one",
+    "observe/rdma.py": "what doctor says of RDMA: it sends bytes by the one that goes by that",
     "rpc/choice.py": "the public type; tests/rpc/test_choice.py compares it with the table",
 }
 # As words of a text; "loop" is one of plain English, too.

@@ -87,7 +87,7 @@ class Kind {
   virtual Status read_settings() { return {}; }
   virtual void each_setting(const VisitSetting&) const {}
 
-  // What this host offers to it.
+  // What this host offers to it. `checks`: what doctor tells of it, each a check() (base/check.h).
   virtual Facts facts() { return {}; }
 };
 

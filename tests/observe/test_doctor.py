@@ -25,8 +25,6 @@ GOOD = Facts(
     machine="x86_64",
     cpus=8,
     uid=1000,
-    memfd=True,
-    pidfd=True,
     pagemap_scan=True,
     memory_free=64 << 30,
     memory_limit=UNLIMITED,
@@ -41,7 +39,17 @@ GOOD = Facts(
     dev_shm=64 << 20,
     shared_huge_pages="advise",
     rdma=(),
+    local=("near",),
+    checks=(),
 )
+
+CHECK = {
+    "subject": "its engine",
+    "value": "none",
+    "verdict": "fail",
+    "meaning": "near cannot work",
+    "mend": "modprobe engine",
+}
 
 
 def judge(**changes: Any) -> list[doctor.Finding]:
@@ -56,9 +64,8 @@ def test_a_good_host_has_nothing_to_mend() -> None:
     ("changes", "subject", "verdict", "command"),
     [
         ({"cpus": 1}, "CPUs", "warn", "taskset"),
-        ({"memfd": False}, "sealed memory (memfd)", "fail", "Linux 5.1"),
+        ({"checks": (CHECK,)}, "its engine", "fail", "modprobe engine"),
         ({"uid": 65534}, "user", "fail", "--user"),
-        ({"pidfd": False}, "pidfd", "warn", "Linux 5.3"),
         ({"pagemap_scan": False}, "PAGEMAP_SCAN", "warn", "Linux 6.7"),
         ({"shared_huge_pages": "never"}, "huge pages for shared memory", "warn", "echo advise"),
         ({"memory_free": 1 << 30}, "memory", "warn", "TENSORWIRE_BUFFER_BYTES=256M"),
@@ -82,6 +89,15 @@ def test_what_is_wrong_comes_with_its_remedy(
     assert (finding.subject, finding.verdict) == (subject, verdict)
     assert command in finding.mend
     assert finding.meaning
+
+
+def test_what_processes_of_a_user_share_is_called_by_its_name() -> None:
+    told = {finding.subject: finding.meaning for finding in judge()}
+    assert told["user"] == "peers of the same user on this host get near"
+    assert "a user, get near" in told["folder for sockets"]
+    told = {f.subject: f.meaning for f in judge(uid=65534, runtime_folder_writable=False)}
+    assert told["user"].startswith("near cannot work")
+    assert told["folder for sockets"].startswith("a server cannot offer near")
 
 
 @pytest.mark.parametrize(

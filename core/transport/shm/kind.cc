@@ -7,8 +7,8 @@
 
 #include <cerrno>
 
-#include "memory/memfd.h"
 #include "transport/shm/control.h"
+#include "transport/shm/facts.h"
 #include "transport/shm/shm.h"
 
 namespace tw::shm {
@@ -163,12 +163,7 @@ class ShmKind final : public Kind {
     tw::each_setting(kSettings, settings_, visit);
   }
 
-  Facts facts() override {
-    const auto memfd = make_memfd("tensorwire-probe", page_size());
-    const bool sealing = memfd.ok() && seal_memfd(memfd.value().get(), kOwnedSeals).ok();
-    const Fd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-    return {{"memfd", memfd.ok()}, {"memfd_sealing", sealing}, {"pidfd", bool{self}}};
-  }
+  Facts facts() override { return shm::facts(look()); }
 
  private:
   Settings settings_;

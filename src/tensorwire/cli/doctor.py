@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.group import TRANSPORTS, Command, single
 from tensorwire.cli.options import DAY, Json, transports
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ def doctor(
         ),
     ] = None,
     transport: Annotated[
-        str | None, typer.Option(help="Require auto, shm, verbs, tcp or grpc for calls to TARGET.")
+        str | None,
+        typer.Option(help=f"For calls to TARGET, require one of auto, {TRANSPORTS}, grpc."),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.001, max=DAY, help="Seconds for one call.")] = 5.0,
     report: Annotated[

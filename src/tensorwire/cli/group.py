@@ -14,11 +14,21 @@ import typer
 import typer.core
 import typer.main
 
+TRANSPORTS = "{transports}"
+"""In the help of an option: the names of the transports. The table of them is in the core, which is
+loaded for the help of that command alone."""
+
 
 class Command(typer.core.TyperCommand):
     """One command."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        option: Any
+        for option in self.params:
+            if TRANSPORTS in (getattr(option, "help", None) or ""):
+                from tensorwire.transports import names
+
+                option.help = option.help.replace(TRANSPORTS, ", ".join(names()))
         with without_unused():
             super().format_help(ctx, formatter)
 

@@ -11,6 +11,8 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
+from tensorwire.cli.group import TRANSPORTS
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -23,7 +25,7 @@ Seconds = Annotated[float, typer.Option(min=0.001, max=DAY, help="Time of one vi
 Transport = Annotated[
     list[str],
     typer.Option(
-        help="Any of shm, verbs, tcp; repeat or separate by commas.",
+        help=f"Any of {TRANSPORTS}; repeat or separate by commas.",
         show_default="all of this host",
     ),
 ]

@@ -84,9 +84,8 @@ def examine(found: Facts, buffer_bytes: int) -> list[Finding]:
     return [
         Finding("kernel", f"{found.kernel} {found.machine}", "ok", ""),
         _cpus(found),
-        _shared_memory(found),
+        *(Finding(**check) for check in found.checks),
         _user(found),
-        _death(found),
         _page_scan(found),
         _memory(found, buffer_bytes),
         _runtime_folder(found),
@@ -111,29 +110,20 @@ def _cpus(found: Facts) -> Finding:
     return Finding("CPUs", "1", "warn", meaning, "taskset -acp 0-1 $PID  # or give it more CPUs")
 
 
-def _shared_memory(found: Facts) -> Finding:
-    if found.memfd:
-        return Finding("sealed memory (memfd)", "yes", "ok", "carries the arena of shm")
-    meaning = "shm cannot work: it needs memfd_create and F_SEAL_FUTURE_WRITE (Linux 5.1)"
-    mend = "uname -r  # run on Linux 5.1 or newer, and let seccomp permit memfd_create"
-    return Finding("sealed memory (memfd)", "no", "fail", meaning, mend)
-
-
 def _user(found: Facts) -> Finding:
     if found.uid != OVERFLOW_UID:
-        return Finding("user", str(found.uid), "ok", "peers of the same user on this host get shm")
-    meaning = "shm cannot work: this is what every unmapped user looks like in a user namespace"
+        meaning = f"peers of the same user on this host get {_local(found)}"
+        return Finding("user", str(found.uid), "ok", meaning)
+    meaning = (
+        f"{_local(found)} cannot work: this is what every unmapped user looks like in a user "
+        "namespace"
+    )
     mend = "docker run --user 1000  # or any user id that the namespace maps"
     return Finding("user", str(found.uid), "fail", meaning, mend)
 
 
-def _death(found: Facts) -> Finding:
-    if found.pidfd:
-        meaning = "a killed peer on this host is noticed at once, in any container"
-        return Finding("pidfd", "yes", "ok", meaning)
-    meaning = "a killed peer is not noticed while children of it hold its connections open"
-    mend = "uname -r  # run on Linux 5.3 or newer, and let seccomp permit pidfd_open"
-    return Finding("pidfd", "no", "warn", meaning, mend)
+def _local(found: Facts) -> str:
+    return " or ".join(found.local)
 
 
 def _page_scan(found: Facts) -> Finding:
@@ -159,9 +149,11 @@ def _memory(found: Facts, buffer_bytes: int) -> Finding:
 def _runtime_folder(found: Facts) -> Finding:
     value = found.runtime_folder
     if found.runtime_folder_writable:
-        meaning = "containers that share it, and a user, get shm (TENSORWIRE_RUNTIME_DIR)"
+        meaning = (
+            f"containers that share it, and a user, get {_local(found)} (TENSORWIRE_RUNTIME_DIR)"
+        )
         return Finding("folder for sockets", value, "ok", meaning)
-    meaning = "a server cannot offer shm: it makes its socket there"
+    meaning = f"a server cannot offer {_local(found)}: it makes its socket there"
     mend = (
         "export TENSORWIRE_RUNTIME_DIR=$(mktemp -d)  # containers: "
         "-v tw:/run/tw -e TENSORWIRE_RUNTIME_DIR=/run/tw, with the same --user"
@@ -173,7 +165,7 @@ def _huge_pages(found: Facts) -> Finding:
     value = found.shared_huge_pages or "unknown"
     if value not in ("never", "deny"):
         return Finding("huge pages for shared memory", value, "ok", "")
-    meaning = "memory that shm uses for the first time takes several times longer"
+    meaning = "shared memory that is used for the first time takes several times longer"
     mend = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled  # as root"
     return Finding("huge pages for shared memory", value, "warn", meaning, mend)
 

@@ -7,6 +7,7 @@ import os
 import platform
 import resource
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,14 +24,14 @@ class Facts:
     congestion_same_host: what Tensorwire sets on links within a host. runtime_folder: where the
     sockets of the data plane are made. shared_huge_pages: when the kernel gives them to shared
     memory, in its own words; empty where it has none. rdma: devices. uid: of this process.
+    local: transports between processes of one user on one host. checks: what the transports say of
+    this host, each ``subject``, ``value``, ``verdict``, ``meaning`` and ``mend``.
     """
 
     kernel: str
     machine: str
     cpus: int
     uid: int
-    memfd: bool
-    pidfd: bool
     pagemap_scan: bool
     memory_free: int
     memory_limit: int
@@ -45,22 +46,21 @@ class Facts:
     dev_shm: int
     shared_huge_pages: str
     rdma: tuple[str, ...]
+    local: tuple[str, ...]
+    checks: tuple[Mapping[str, str], ...]
 
 
 def facts() -> Facts:
     """Looks at the host; changes nothing."""
-    from tensorwire import _core
+    from tensorwire import _core, transports
 
     native = _core.host()
     runtime_folder = str(native["runtime_folder"])
-    shm = native["transports"]["shm"]
     return Facts(
         kernel=platform.release(),
         machine=platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
         uid=os.geteuid(),
-        memfd=bool(shm["memfd_sealing"]),
-        pidfd=bool(shm["pidfd"]),
         pagemap_scan=bool(native["pagemap_scan"]),
         memory_free=memory_free(),
         memory_limit=int(native["memory_limit"]) or UNLIMITED,
@@ -75,6 +75,10 @@ def facts() -> Facts:
         dev_shm=file_system_size("/dev/shm"),
         shared_huge_pages=shared_huge_pages(),
         rdma=rdma_devices(),
+        local=tuple(name for name in transports.names() if transports.is_local(name)),
+        checks=tuple(
+            check for found in native["transports"].values() for check in found.get("checks", ())
+        ),
     )
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_HOSTS: Final = 250
+REACHING: Final = ("tcp",)
+"""The transports that get from one namespace to the next: a link there has no RDMA device."""
 _SECONDS: Final = 20.0
 """For a command of ``ip`` or ``tc``, and for a namespace to be there."""
 _QUEUE: Final = "20ms"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tensorwire.cli.bench.figures import Peers, command, measure
-from tensorwire.cli.group import single
+from tensorwire.cli.group import TRANSPORTS, single
 from tensorwire.cli.options import (
     SIZES,
     Csv,
@@ -38,7 +38,7 @@ def rpc(
     transport: Annotated[
         list[str],
         typer.Option(
-            help="auto, shm, verbs, tcp or grpc; repeat or separate by commas.",
+            help=f"auto, {TRANSPORTS}, grpc; repeat or separate by commas.",
             show_default="all transports of this host",
         ),
     ] = [],  # noqa: B006

@@ -139,7 +139,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             str,
             typer.Option(
                 help="RATE or RATE,DELAY, as 10gbit or 10gbit,0.1ms: give each process a network "
-                "namespace and such a link (needs root); nothing goes by shm then.",
+                "namespace and such a link (needs root); nothing goes by shared memory then.",
                 show_default=False,
             ),
         ] = "",
@@ -198,6 +198,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         ] = None,
         json_: Json = False,
     ) -> None:
+        from tensorwire.bench.harness.network import REACHING
         from tensorwire.bench.harness.tokens import Token
         from tensorwire.bench.report.tables import ZERO_COPY
         from tensorwire.bench.suites.tf_grpc import remote
@@ -228,7 +229,7 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
             if serve or connect:
                 raise typer.BadParameter("it is for one host", param_hint="--network")
             link = usage("--network", _link, network)
-            ahead = [each for each in ahead if each == "tcp"]
+            ahead = [each for each in ahead if each in REACHING]
         ideas = choices("--without", without, (*IDEAS, ZERO_COPY)) if without else []
         origins = choices("--origin", origin, ORIGINS)
         if ZERO_COPY in ideas:  # which is what ordinary rows are without, beside published ones

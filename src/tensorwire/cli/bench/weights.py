@@ -46,7 +46,9 @@ def weights(
         typer.Option(help=f"Bytes of all weights together, {SIZES}"),
     ] = "1G",
     receivers: Annotated[int, typer.Option(min=1, help="Processes that receive.")] = 2,
-    transports: Annotated[str, typer.Option(help="Tensorwire's: shm, tcp, or all.")] = "all",
+    transports: Annotated[
+        str, typer.Option(help="Tensorwire's, by their names, or all that its contenders have.")
+    ] = "all",
     rounds: Rounds = 5,
     seconds: Seconds = 0.1,
     peers: Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tensorwire.cli.group import Command, single
+from tensorwire.cli.group import TRANSPORTS, Command, single
 from tensorwire.cli.options import (
     SIZES,
     Json,
@@ -41,7 +41,7 @@ def collectives(
     transports: Annotated[
         str,
         typer.Option(
-            help="Between ranks of a host: shm; as between hosts: tcp, verbs; or all that this "
+            help=f"Any of {TRANSPORTS}, as they carry messages between ranks; or all that this "
             "host has."
         ),
     ] = "all",
