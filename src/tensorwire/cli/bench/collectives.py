@@ -29,6 +29,7 @@ app = single()
     "collectives",
     "--cases all_reduce --sizes 8,64M --rounds 9",
     "--ranks 4 --dtype float16 --peers gloo",
+    "--cases all_gather_v,all_reduce_many --sizes 64K,16M",
     "--cases all_reduce --sizes 64M --dtype float32,bfloat16 --peers none",
     "--peers mpich,openmpi --json --output figures.json",
     "--device cuda --cases all_reduce --peers gloo",
@@ -38,7 +39,9 @@ def collectives(
         str,
         typer.Option(
             help="all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier, reduce, "
-            "gather, scatter; between two ranks ping_pong and stream."
+            "gather, scatter; of uneven shares all_gather_v, reduce_scatter_v, all_to_all_v; of 16 "
+            "arrays in one call all_reduce_many, broadcast_many, all_gather_many, "
+            "reduce_scatter_many; between two ranks ping_pong and stream."
         ),
     ] = "all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, barrier",
     sizes: Annotated[

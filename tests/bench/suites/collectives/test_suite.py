@@ -35,7 +35,7 @@ from tensorwire.bench.report.runs import parse
 from tensorwire.bench.report.tables import of_rows
 from tensorwire.bench.suites.collectives import mpi, ranks, torch_ranks
 from tensorwire.bench.suites.collectives.contender import find
-from tensorwire.bench.suites.collectives.operations import OPERATIONS
+from tensorwire.bench.suites.collectives.operations import OPERATIONS, whole
 from tensorwire.bench.suites.collectives.ranks import Calls
 from tensorwire.bench.suites.collectives.suite import LAYOUT, Collectives, Options, plan
 from tensorwire.cli import app
@@ -249,7 +249,7 @@ def test_every_operation_runs_with_all_that_are_here(tmp_path: Path) -> None:
     assert "bus_gb_per_s" in written[0]
     for line in written:
         assert float(line["min_us"]) <= float(line["mean_us"]) <= float(line["max_us"])
-    works = {(case, 0 if case == "barrier" else size) for case in OPERATIONS for size in (8, 65536)}
+    works = {(case, whole(case, size, 2, "float32")) for case in OPERATIONS for size in (8, 65536)}
     found: dict[str, set[tuple[str, int]]] = {}
     for row in report["rows"]:
         found.setdefault(row["contender"], set()).add((row["case"], row["size"]))
@@ -261,11 +261,27 @@ def test_every_operation_runs_with_all_that_are_here(tmp_path: Path) -> None:
     assert "tensorwire" in found
     if find_spec("torch") is not None:
         assert {"gloo", "tensorwire-torch"} <= set(found)
-    assert all(each == works for each in found.values()), found
+    assert all(
+        each == {work for work in works if work[0] not in find(name).lacks}
+        for name, each in found.items()
+    ), found
     assert Report.from_json(report).details["ranks"] == 2
     notes = " ".join(report["environment"]["notes"])
     absent = {"gloo", "mpich", "openmpi", "tensorwire", "tensorwire-torch"} - set(found)
     assert all(f"{name} over" in notes for name in absent)
+    if "gloo" in found:
+        assert "gloo over tcp: has no all_gather_v of float32: its all_gather takes shares" in notes
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_uneven_and_coalesced_forms_are_right_with_more_ranks(count: int) -> None:
+    forms = [case for case, each in OPERATIONS.items() if each.form_of]
+    works = plan(forms, [4096, 1 << 20], count, "int32")
+    with ranks.start(OURS, count, "int32", "cpu") as group:
+        for work in works:
+            visit = group.visit(work, 0.001)
+            assert visit.calls >= 3
+            assert visit.ways, work  # told of the operation whose form it is
 
 
 @pytest.fixture
@@ -303,6 +319,13 @@ def test_what_a_library_has_not_is_told() -> None:
     works = plan(["all_reduce", "barrier"], [8], 2, "float16")
     assert not find("mpich").supports(works[0], "float16")
     assert find("mpich").supports(works[1], "float16")
+    many = plan(["all_reduce_many", "all_gather_v"], [8], 2, "float32")
+    assert [find("mpich").supports(work, "float32") for work in many] == [False, True]
+    assert Collectives([Entry("mpich", "shm")], many[:1], 1, 0.001).measure().notes == [
+        "mpich over shm: has no all_reduce_many of float32: no operation of MPI takes many arrays"
+    ]
+    on_device = [find("tensorwire-torch").supports(work, "float32", "cuda") for work in many]
+    assert on_device == [True, False]
     results = Collectives(
         [Entry("mpich", "shm")], works[:1], 1, 0.001, dtypes=["float16"]
     ).measure()

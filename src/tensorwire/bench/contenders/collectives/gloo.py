@@ -4,6 +4,7 @@ tensors of CUDA devices it has all operations but messages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from tensorwire.bench.suites.collectives.contender import Contender, Meeting, Rank
@@ -16,10 +17,12 @@ class Gloo(Contender):
     packages = ("torch",)
     dtypes = frozenset(DTYPES)
     devices = frozenset({"cpu", "cuda"})
+    lacks: Mapping[str, str] = {"all_gather_v": "its all_gather takes shares of one size only"}
 
     def cases_on(self, device: str) -> frozenset[str]:
+        found = super().cases_on(device)
         paired = {case for case, each in OPERATIONS.items() if each.paired}
-        return self.cases - paired if device == "cuda" else self.cases
+        return found - paired if device == "cuda" else found
 
     def viable(self, transport: str) -> str | None:
         if (reason := why_no_torch()) is not None:

@@ -25,8 +25,8 @@ class _Rank(Rank):
 
     def call(self, case: str, given: Array, taken: Array) -> Call:
         operation = OPERATIONS[case]
-        count = given.size
-        if not operation.in_place:  # the root alone has all of it
+        count = max(given.size, taken.size)
+        if operation.rooted and not operation.in_place:  # the root alone has all of it
             count = max(
                 given.size * (self._ranks if operation.gives_share else 1),
                 taken.size * (self._ranks if operation.takes_share else 1),

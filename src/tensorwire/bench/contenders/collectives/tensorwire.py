@@ -19,7 +19,14 @@ from tensorwire.bench.suites.collectives.contender import (
     Rank,
     exchange,
 )
-from tensorwire.bench.suites.collectives.operations import DTYPES, OPERATIONS, Array
+from tensorwire.bench.suites.collectives.operations import (
+    DTYPES,
+    OPERATIONS,
+    Array,
+    exchanged,
+    parts,
+    portions,
+)
 from tensorwire.bench.suites.collectives.ways import (
     FABRICS,
     FOREVER,
@@ -39,6 +46,8 @@ class _Rank(Rank):
     def __init__(self, group: collective.Group, path: str) -> None:
         self._group = group
         self.path = path
+        self._made: list[Array] = []
+        self._taken: list[Array] = []
 
     def barrier(self) -> None:
         self._group.barrier()
@@ -53,6 +62,11 @@ class _Rank(Rank):
                 lambda array, peer: group.receive(array, peer, async_op=True).wait,
             )
             return exchange(by, case, group.rank, given, taken)
+        self._taken = []
+        if OPERATIONS[case].uneven:
+            return self._uneven(case, given, taken)
+        if OPERATIONS[case].coalesced:
+            return self._coalesced(case, given, taken)
         by_rank = taken.reshape(size, -1) if taken.size % size == 0 else taken
         calls: dict[str, Call] = {
             "barrier": group.barrier,
@@ -69,8 +83,43 @@ class _Rank(Rank):
         }
         return calls[case]
 
+    def _uneven(self, case: str, given: Array, taken: Array) -> Call:
+        group, count = self._group, max(given.size, taken.size)
+        rows = portions(count, group.size)
+        each = exchanged(count, group.rank, group.size)
+        calls: dict[str, Call] = {
+            "all_gather_v": lambda: group.all_gather(given, rows=rows, out=taken),
+            "reduce_scatter_v": lambda: group.reduce_scatter(given, rows=rows, out=taken),
+            "all_to_all_v": lambda: group.all_to_all(given, each, each, out=taken),
+        }
+        return calls[case]
+
+    def _coalesced(self, case: str, given: Array, taken: Array) -> Call:
+        group, gives = self._group, parts(given)
+        if case == "all_reduce_many":
+            return lambda: group.all_reduce_many(gives)
+        if case == "broadcast_many":
+            return lambda: group.broadcast_many(gives)
+        many = group.all_gather_many if case == "all_gather_many" else self._scatter_many
+        self._taken = parts(taken)
+        made = self._made
+
+        def run() -> None:
+            made.clear()  # as a program that takes new arrays in each step lets go of the old ones
+            made.extend(many(gives))
+
+        return run
+
+    def _scatter_many(self, arrays: list[Array]) -> list[Array]:
+        return self._group.reduce_scatter_many(arrays)
+
+    def fetch(self) -> None:
+        """Arrays that the last call has made."""
+        for array, to in zip(self._made, self._taken, strict=True):
+            to[:] = array.reshape(-1)
+
     def ways(self, case: str) -> Mapping[str, int]:
-        counted = self._group.statistics().get(case, {})
+        counted = self._group.statistics().get(OPERATIONS[case].plain, {})
         return {way: each["operations"] for way, each in counted.items()}
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
@@ -20,6 +20,12 @@ class TensorwireTorch(Contender):
     packages = ("torch",)
     dtypes = frozenset(DTYPES)
     devices = frozenset({"cpu", "cuda"})
+
+    def lacks_on(self, device: str) -> Mapping[str, str]:
+        if device == "cpu":
+            return self.lacks
+        uneven = ("all_gather_v", "reduce_scatter_v")
+        return dict.fromkeys(uneven, "on devices all shares are of one size")
 
     def viable(self, transport: str) -> str | None:
         return why_no_torch() or _why_no_plugin()

@@ -61,10 +61,13 @@ class Rank(abc.ABC):
     def call(self, case: str, given: Array, taken: Array) -> Call:
         """What is timed: one call of the operation, whose root is rank 0 and whose reduction is a
         sum. The arrays are those that ``operations.arrays`` makes; on a device it is of copies that
-        are made here. Where messages go between two ranks, what ``exchange`` makes."""
+        are made here. Where messages go between two ranks, what ``exchange`` makes. Uneven shares
+        are those of ``operations.portions`` and ``exchanged``, and the arrays of a coalesced
+        operation those of ``operations.parts``."""
 
     def fetch(self) -> None:
-        """Copies what the last call has left on a device to the arrays of ``call``."""
+        """Copies what the last call has left elsewhere, as on a device, to the arrays of
+        ``call``."""
         return
 
     def ways(self, case: str) -> Mapping[str, int]:
@@ -116,15 +119,21 @@ def exchange(by: Messages, case: str, rank: int, given: Any, taken: Any) -> Call
 
 
 class Contender(contenders.Contender):
-    """A library. devices, cases, dtypes: those of ``operations`` that it has."""
+    """A library. devices, cases, dtypes: those of ``operations`` that it has. lacks: operations
+    that it does not have, whatever ``cases`` says, each with the reason."""
 
     devices: frozenset[str] = frozenset({"cpu"})
     cases: frozenset[str] = frozenset(OPERATIONS)
     dtypes: frozenset[str] = frozenset(NUMPY_TYPES)
+    lacks: Mapping[str, str] = {}
+
+    def lacks_on(self, device: str) -> Mapping[str, str]:
+        """As ``lacks``, with data on that device."""
+        return self.lacks
 
     def cases_on(self, device: str) -> frozenset[str]:
         """Of ``cases``, those with data on that device."""
-        return self.cases if device in self.devices else frozenset()
+        return self.cases - self.lacks_on(device).keys() if device in self.devices else frozenset()
 
     def supports(self, work: Work, dtype: str, device: str = "cpu") -> bool:
         cases = self.cases_on(device)

@@ -23,7 +23,13 @@ from tensorwire.bench.suites.collectives.contender import (
     Rank,
     exchange,
 )
-from tensorwire.bench.suites.collectives.operations import OPERATIONS, ROOT, Array
+from tensorwire.bench.suites.collectives.operations import (
+    OPERATIONS,
+    ROOT,
+    Array,
+    exchanged,
+    portions,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -84,7 +90,10 @@ class _Rank(Rank):
                 lambda array, peer: comm.Irecv(array, peer).Wait,
             )
             return exchange(by, case, comm.Get_rank(), given, taken)
-        root = comm.Get_rank() == ROOT
+        rank, ranks = comm.Get_rank(), comm.Get_size()
+        root = rank == ROOT
+        if OPERATIONS[case].uneven:
+            return self._uneven(case, given, taken, rank, ranks)
         calls: dict[str, Call] = {
             "barrier": comm.Barrier,
             "all_reduce": lambda: comm.Allreduce(here, given),
@@ -98,6 +107,16 @@ class _Rank(Rank):
         }
         return calls[case]
 
+    def _uneven(self, case: str, given: Array, taken: Array, rank: int, ranks: int) -> Call:
+        comm, count = self._comm, max(given.size, taken.size)
+        shares = portions(count, ranks)
+        if case == "all_gather_v":
+            return lambda: comm.Allgatherv(given, [taken, shares])
+        if case == "reduce_scatter_v":
+            return lambda: comm.Reduce_scatter(given, taken, shares)
+        each = exchanged(count, rank, ranks)
+        return lambda: comm.Alltoallv([given, each], [taken, each])
+
 
 class MpiContender(Contender):
     """What those of both MPIs have in common."""
@@ -106,6 +125,11 @@ class MpiContender(Contender):
     transports = ("shm",)
     packages = ("mpi4py",)
     dtypes = TYPES
+    lacks: Mapping[str, str] = {
+        name: "no operation of MPI takes many arrays"
+        for name, each in OPERATIONS.items()
+        if each.coalesced
+    }
 
     def viable(self, transport: str) -> str | None:
         found = search(self.kind)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ WINDOW: Final = 64
 """Messages of a stream that are under way at once, as in OSU's benchmarks."""
 WINDOW_BYTES: Final = 64 << 20
 """Of all of them, where that leaves at least two."""
+PARTS: Final = 16
+"""Arrays of a coalesced operation, all of one size."""
 PERIOD: Final = 65521
 """Elements after which a pattern comes again: a prime, so that no chunk or share is a multiple."""
 
@@ -38,6 +40,9 @@ class Operation:
     rooted: one rank gives or takes for all of them, so that others may be done before it is.
     paired: messages between the ranks of ``PAIR``; the others do nothing.
     reduces: elements are added up.
+    uneven: shares grow with the rank, as ``portions`` tells.
+    coalesced: one call for ``PARTS`` arrays, which lie one after the other in those of a rank.
+    form_of: the operation of which this is the uneven or the coalesced form.
     bus: what algorithm bandwidth is multiplied with, for that many ranks, to tell what each rank's
     way carries: the bytes that have to leave or reach a rank, as a part of ``size``.
     """
@@ -50,10 +55,18 @@ class Operation:
     rooted: bool = False
     reduces: bool = False
     paired: bool = False
+    uneven: bool = False
+    coalesced: bool = False
+    form_of: str = ""
 
     @property
     def shares(self) -> bool:
         return not (self.in_place or self.paired) and self.name != "barrier"
+
+    @property
+    def plain(self) -> str:
+        """The name of the operation, whatever its form."""
+        return self.form_of or self.name
 
 
 def _all(ranks: int) -> float:
@@ -68,7 +81,16 @@ def _twice(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-OPERATIONS: Final = {
+def _most_uneven(ranks: int) -> float:
+    return 1 - 1 / _portions(ranks)
+
+
+def _portions(ranks: int) -> int:
+    """Rank r has r + 1 of them."""
+    return ranks * (ranks + 1) // 2
+
+
+_PLAIN: Final = {
     each.name: each
     for each in (
         Operation("all_reduce", _twice, in_place=True, reduces=True),
@@ -84,6 +106,41 @@ OPERATIONS: Final = {
         Operation("stream", _all, paired=True),
     )
 }
+
+
+def _uneven(plain: str) -> Operation:
+    return replace(_PLAIN[plain], name=f"{plain}_v", bus=_most_uneven, uneven=True, form_of=plain)
+
+
+def _coalesced(plain: str) -> Operation:
+    return replace(_PLAIN[plain], name=f"{plain}_many", coalesced=True, form_of=plain)
+
+
+OPERATIONS: Final = _PLAIN | {
+    each.name: each
+    for each in (
+        *map(_uneven, ("all_gather", "reduce_scatter", "all_to_all")),
+        *map(_coalesced, ("all_reduce", "broadcast", "all_gather", "reduce_scatter")),
+    )
+}
+
+
+def portions(count: int, ranks: int) -> list[int]:
+    """Elements of each rank's share, where shares are uneven: rank r has r + 1 times as many as
+    rank 0."""
+    return [count // _portions(ranks) * (rank + 1) for rank in range(ranks)]
+
+
+def exchanged(count: int, rank: int, ranks: int) -> list[int]:
+    """Elements that the rank gives to each rank in an uneven all-to-all, and takes from each: as
+    many from one that it gives to that one. All ranks have as many of their own."""
+    shares = portions(count, ranks)
+    return [shares[(rank + other) % ranks] for other in range(ranks)]
+
+
+def parts(array: Array) -> list[Array]:
+    """The arrays of a coalesced operation, as views."""
+    return np.split(array, PARTS)
 
 
 def messages(case: str, size: int) -> int:
@@ -113,7 +170,12 @@ def whole(case: str, size: int, ranks: int, dtype: str) -> int:
     """The size, with as many bytes more as give each rank the same number of elements."""
     if case == "barrier":
         return 0
-    unit = type_of(dtype).itemsize * (ranks if OPERATIONS[case].shares else 1)
+    operation = OPERATIONS[case]
+    unit = type_of(dtype).itemsize
+    if operation.shares:
+        unit *= _portions(ranks) if operation.uneven else ranks
+    if operation.coalesced:
+        unit *= PARTS
     return -(-size // unit) * unit
 
 
@@ -132,13 +194,14 @@ def arrays(case: str, size: int, rank: int, ranks: int, dtype: str) -> Arrays:
     count = size // kind.itemsize
     if operation.paired:
         return _messages(case, count, rank, kind)
-    given = np.empty(count // ranks if operation.gives_share else count, kind)
+    share = portions(count, ranks)[rank] if operation.uneven else count // ranks
+    given = np.empty(share if operation.gives_share else count, kind)
     if operation.rooted and operation.takes_share and rank != ROOT:
         given = np.empty(0, kind)
     _write(given, rank, 0)
     if operation.in_place:
         return Arrays(given, given)
-    taken = np.zeros(count // ranks if operation.takes_share else count, kind)
+    taken = np.zeros(share if operation.takes_share else count, kind)
     if operation.rooted and operation.gives_share and rank != ROOT:
         taken = np.zeros(0, kind)
     taken.fill(0)
@@ -160,21 +223,51 @@ def check(case: str, found: Arrays, rank: int, ranks: int) -> None:
     """After one call. Raises WrongAnswerError."""
     everyone = range(ranks)
     taken = found.taken
+    if OPERATIONS[case].uneven:
+        _check_uneven(case, found, rank, ranks)
+        return
+    if OPERATIONS[case].coalesced and OPERATIONS[case].shares:
+        _check_parts(case, found, rank, ranks)
+        return
+    plain = OPERATIONS[case].plain
     share = taken.size // ranks
-    if case == "all_reduce" or (case == "reduce" and rank == ROOT):
+    if plain == "all_reduce" or (plain == "reduce" and rank == ROOT):
         _compare(case, taken, everyone, 0)
-    elif case == "broadcast":
+    elif plain == "broadcast":
         _compare(case, taken, [ROOT], 0)
-    elif case in ("ping_pong", "stream") and rank in PAIR:
+    elif plain in ("ping_pong", "stream") and rank in PAIR:
         _compare(case, taken, [PAIR[1 - rank]], 0)
-    elif case == "reduce_scatter":
+    elif plain == "reduce_scatter":
         _compare(case, taken, everyone, rank * taken.size)
-    elif case == "scatter":
+    elif plain == "scatter":
         _compare(case, taken, [ROOT], rank * taken.size)
-    elif case in ("all_gather", "gather", "all_to_all"):
-        start = rank * share if case == "all_to_all" else 0
+    elif plain in ("all_gather", "gather", "all_to_all"):
+        start = rank * share if plain == "all_to_all" else 0
         for other in everyone:
             _compare(case, taken[other * share : (other + 1) * share], [other], start)
+
+
+def _check_uneven(case: str, found: Arrays, rank: int, ranks: int) -> None:
+    taken, count = found.taken, max(found.given.size, found.taken.size)
+    if case == "reduce_scatter_v":
+        _compare(case, taken, range(ranks), sum(portions(count, ranks)[:rank]))
+        return
+    swaps = case == "all_to_all_v"
+    shares = exchanged(count, rank, ranks) if swaps else portions(count, ranks)
+    for other, piece in enumerate(np.split(taken, np.cumsum(shares[:-1]))):
+        start = sum(exchanged(count, other, ranks)[:rank]) if swaps else 0
+        _compare(case, piece, [other], start)
+
+
+def _check_parts(case: str, found: Arrays, rank: int, ranks: int) -> None:
+    """Of operations whose parts are not simply those of the whole."""
+    given = found.given.size // PARTS
+    for number, part in enumerate(parts(found.taken)):
+        if OPERATIONS[case].reduces:
+            _compare(case, part, range(ranks), number * given + rank * part.size)
+            continue
+        for other, piece in enumerate(np.split(part, ranks)):
+            _compare(case, piece, [other], number * given)
 
 
 @cache

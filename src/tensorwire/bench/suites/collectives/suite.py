@@ -182,19 +182,23 @@ class Collectives(Suite):
             results.note(f"device: {name}, with PyTorch for CUDA {cuda}", failed=False)
         for entry in self.entries:
             where = f" on {self.device}" if self.device != "cpu" else ""
-            for dtype, lacks in self._lacks(entry).items():
+            for (dtype, reason), lacks in self._lacks(entry).items():
                 if entry.contender != LIMIT:
                     named = ", ".join(lacks)
-                    results.note(f"{entry}: has no {named} of {dtype}{where}", failed=False)
+                    text = f"{entry}: has no {named} of {dtype}{where}"
+                    results.note(f"{text}: {reason}" if reason else text, failed=False)
         return results
 
-    def _lacks(self, entry: Entry) -> dict[str, dict[str, None]]:
-        """The operations that it does not have, by the type of their elements."""
+    def _lacks(self, entry: Entry) -> dict[tuple[str, str], dict[str, None]]:
+        """The operations that it does not have, by the type of their elements and the reason, which
+        is empty where the library does not have that type."""
         duty = {(work.case, work.payload) for work in self.duty(entry)}
-        found: dict[str, dict[str, None]] = {}
+        reasons = self.contender(entry.contender).lacks_on(self.device)
+        found: dict[tuple[str, str], dict[str, None]] = {}
         for work in self.works:
             if (work.case, work.payload) not in duty:
-                found.setdefault(dtype_of(work, self.dtypes[0]), {})[work.case] = None
+                key = dtype_of(work, self.dtypes[0]), reasons.get(work.case, "")
+                found.setdefault(key, {})[work.case] = None
         return found
 
     def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,7 +21,14 @@ from tensorwire.bench.suites.collectives.contender import (
     Rank,
     exchange,
 )
-from tensorwire.bench.suites.collectives.operations import OPERATIONS, ROOT, Array
+from tensorwire.bench.suites.collectives.operations import (
+    OPERATIONS,
+    PARTS,
+    ROOT,
+    Array,
+    exchanged,
+    portions,
+)
 
 
 @cache
@@ -45,6 +52,10 @@ def why_no_device() -> str | None:
     if torch.version.cuda is None:
         return "this PyTorch is for CPUs only: install one for CUDA"
     return None if torch.cuda.is_available() else "PyTorch finds no CUDA device"
+
+
+_BUCKET_BYTES: Final = 250 << 20
+"""Of a coalesced broadcast, as ``DistributedDataParallel`` has it."""
 
 
 class _Rank(Rank):
@@ -102,6 +113,10 @@ class _Rank(Rank):
                 lambda array, peer: dist.irecv(array, peer).wait,
             )
             return exchange(by, case, dist.get_rank(), gives, takes)
+        if OPERATIONS[case].uneven:
+            return self._uneven(case, gives, takes)
+        if OPERATIONS[case].coalesced:
+            return self._coalesced(case, gives, takes)
         calls: dict[str, Call] = {
             "barrier": dist.barrier,
             "all_reduce": lambda: dist.all_reduce(gives),
@@ -119,6 +134,39 @@ class _Rank(Rank):
         if case == "gather":
             return lambda: dist.gather(gives, parts, dst=ROOT)
         return lambda: dist.scatter(takes, parts, src=ROOT)
+
+    def _uneven(self, case: str, gives: Any, takes: Any) -> Call:
+        dist, count = self._dist, max(gives.numel(), takes.numel())
+        shares = portions(count, dist.get_world_size())
+        if case == "all_gather_v":
+            out = [*takes.split(shares)]
+            return lambda: dist.all_gather(out, gives)
+        if case == "reduce_scatter_v":
+            given = [*gives.split(shares)]
+            return lambda: dist.reduce_scatter(takes, given)
+        each = exchanged(count, dist.get_rank(), dist.get_world_size())
+        return lambda: dist.all_to_all_single(takes, gives, each, each)
+
+    def _coalesced(self, case: str, gives: Any, takes: Any) -> Call:
+        """As PyTorch's own modules have it: DDP in broadcasts, FSDP in the others."""
+        dist = self._dist
+        given, taken = gives.chunk(PARTS), takes.chunk(PARTS)
+        if case == "broadcast_many":
+            group, tensors = dist.group.WORLD, [*given]
+            return lambda: dist._broadcast_coalesced(group, tensors, _BUCKET_BYTES, ROOT)
+        one: dict[str, Callable[[Any, Any], object]] = {
+            "all_reduce_many": lambda to, of: dist.all_reduce(of),
+            "all_gather_many": self._gather,
+            "reduce_scatter_many": self._scatter,
+        }
+        call = one[case]
+
+        def all_of_them() -> None:
+            with dist._coalescing_manager():
+                for to, of in zip(taken, given, strict=True):
+                    call(to, of)
+
+        return all_of_them
 
 
 @contextmanager
