@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,8 +78,37 @@ print(json.dumps(counted))
 """
 
 
-def test_each_strategy_of_a_program_has_a_group(tensorflow: Any) -> None:
-    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+BITS = """
+import hashlib, json, os, sys
+import numpy as np
+import tensorflow as tf
+import tensorwire.tensorflow as tt
+tt.enable(replace_grpc=True)
+communication = tf.distribute.experimental
+ring = communication.CommunicationOptions(
+    implementation=communication.CommunicationImplementation.RING
+)
+sizes, *settings = map(json.loads, sys.argv[1:])
+found = []
+for deterministic, tuning in settings:
+    os.environ.update(TENSORWIRE_DETERMINISTIC=deterministic, TENSORWIRE_TUNING=tuning)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
+    numbers = np.random.default_rng(strategy.cluster_resolver.task_id)
+    mine = [tf.constant(numbers.random(size, np.float32)) for size in sizes]
+
+    def replica():
+        context = tf.distribute.get_replica_context()
+        return [context.all_reduce(tf.distribute.ReduceOp.SUM, each) for each in mine]
+
+    sums = tf.function(lambda: strategy.run(replica))()
+    found.append([hashlib.sha256(each.numpy().tobytes()).hexdigest() for each in sums])
+print(json.dumps([found, tt.stats()]))
+"""
+
+
+def outputs(program: str, count: int, *arguments: str, **environment: str) -> list[Any]:
+    """What each of so many workers, in a process of its own, has printed as JSON."""
+    workers = [f"127.0.0.1:{port}" for port in free_ports(count)]
     started = []
     try:
         for index in range(len(workers)):
@@ -86,8 +116,13 @@ def test_each_strategy_of_a_program_has_a_group(tensorflow: Any) -> None:
             config = json.dumps({"cluster": {"worker": workers}, "task": task})
             started.append(
                 subprocess.Popen(
-                    [sys.executable, "-c", MIRRORED],
-                    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "1", "TF_CONFIG": config},
+                    [sys.executable, "-c", program, *arguments],
+                    env={
+                        **os.environ,
+                        "TF_CPP_MIN_LOG_LEVEL": "1",
+                        "TF_CONFIG": config,
+                        **environment,
+                    },
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
@@ -98,13 +133,41 @@ def test_each_strategy_of_a_program_has_a_group(tensorflow: Any) -> None:
         for process in started:
             process.kill()
             process.wait(60)
-    for process, (out, err) in zip(started, said, strict=True):
+    for process, (_, err) in zip(started, said, strict=True):
         assert process.returncode == 0, err[-3000:]
-        grouped = [stats["collective_grouped"] for stats in json.loads(out)]
+    return [json.loads(out) for out, _ in said]
+
+
+def test_each_strategy_of_a_program_has_a_group(tensorflow: Any) -> None:
+    for counted in outputs(MIRRORED, 2):
+        grouped = [stats["collective_grouped"] for stats in counted]
         assert 0 < grouped[0] < grouped[1] < grouped[2]
-        last = json.loads(out)[-1]
-        assert last["groups"] == 3
-        assert last["collective_ungrouped"] == last["collective_grpc"] == 0
+        assert counted[-1]["groups"] == 3
+        assert counted[-1]["collective_ungrouped"] == counted[-1]["collective_grpc"] == 0
+
+
+def test_deterministic_runs_have_the_same_bits_with_any_table(
+    tensorflow: Any, tmp_path: Path
+) -> None:
+    """Sums by three workers over TCP. The second run has a table that says otherwise; in the first
+    one it counts, where that is allowed."""
+    table = tmp_path / "table"
+    table.write_text("all_reduce tcp 3 281474976710656 ring\n")
+    sizes = [1000, 50_000, 1_000_003]
+    by_table, alone, beside_it = (
+        json.dumps(each) for each in (("off", str(table)), ("on", "off"), ("on", str(table)))
+    )
+    found: list[list[str]] = []
+    for settings in ((by_table, alone), (beside_it,)):
+        run = outputs(BITS, 3, json.dumps(sizes), *settings, TENSORWIRE_TRANSPORT="tcp")
+        for sums, stats in run:
+            assert sums == run[0][0]
+            assert stats["collective_grouped"] >= len(sizes) * len(settings)
+            assert stats["collective_ungrouped"] == stats["collective_grpc"] == 0
+        found += run[0][0]
+    tuned, first, second = found
+    assert tuned != first  # else the table shows nothing
+    assert second == first
 
 
 @pytest.mark.parametrize("late", [False, True])
