@@ -6,8 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -206,6 +208,42 @@ def trained_by_keras() -> list[Any]:
     return [history.history["lr"], *values, *history.history["loss"]]
 
 
+def best_model() -> list[Any]:
+    """Of a training that gets worse: after which epoch the loss was least, whether the file of rank
+    0 has the model of then, the files in its folder, and what is said where no file is set."""
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, use_bias=False)])
+    model.build((None, 1))
+    optimizer = hvd_keras.DistributedOptimizer(tf.keras.optimizers.SGD(0.12))
+    model.compile(optimizer=optimizer, loss="mse", jit_compile=False)
+    model.set_weights([np.zeros((1, 1), np.float32)])
+    weights: list[float] = []
+    keep = tf.keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda *_: weights.append(float(model.get_weights()[0][0, 0]))
+    )
+    best = hvd_keras.callbacks.BestModelCheckpoint()
+
+    def fit(callbacks: list[Any]) -> Any:
+        threes = np.full((1, 1), 3.0, np.float32)  # each step overshoots more than the one before
+        data = {"validation_data": (threes, threes), "epochs": 3, "verbose": 0}
+        return model.fit(threes, threes, callbacks=callbacks, **data)
+
+    try:
+        fit([best])
+        said = ""
+    except ValueError as error:
+        said = str(error)
+    with tempfile.TemporaryDirectory() as folder:
+        best.filepath = Path(folder) / "best.keras"
+        average = hvd_keras.callbacks.MetricAverageCallback()
+        history = fit([average, keep, *([best] if hvd.rank() == 0 else [])])
+        epoch = int(np.argmin(history.history["val_loss"]))
+        same = None
+        if hvd.rank() == 0:
+            saved = tf.keras.models.load_model(best.filepath, compile=False)
+            same = float(saved.get_weights()[0][0, 0]) == weights[epoch] != weights[-1]
+        return [epoch, same, sorted(os.listdir(folder)), said]
+
+
 def in_two_passes(average: bool) -> list[float]:
     """What two passes make of a variable: Keras averages them, Horovod adds them up unless it is
     told to average."""
@@ -366,6 +404,7 @@ def everything() -> dict[str, Any]:
         "object": hvd.broadcast_object([rank], 1),
         "tape": trained_by_tape(),
         "keras": trained_by_keras(),
+        "best": best_model(),
         "passes": [in_two_passes(average=False), in_two_passes(average=True)],
         "batch_norm": batch_norm(),
         "local layers": with_local_layers(),
@@ -390,6 +429,7 @@ def of_keras() -> list[Any]:
         batch_norm(),
         kept_by_keras(),
         with_local_layers(),
+        best_model(),
     ]
 
 

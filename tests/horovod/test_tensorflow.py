@@ -68,6 +68,13 @@ def assert_local_layers(found: dict[str, Any], rank: int, passes: int) -> None:
     assert "of local_layers has no weights yet: build it first" in found["refused"]
 
 
+def assert_best_model(first: list[Any], second: list[Any]) -> None:
+    assert first[:3] == [0, True, ["best.keras"]]
+    assert second[:3] == [0, None, []]
+    assert "no file to save the model in: set its filepath" in first[3]
+    assert second[3] == first[3]
+
+
 @pytest.mark.timeout(120)
 def test_tensorflow_and_keras() -> None:
     first, second = ranks.results("everything", 2, "tests.horovod.tensorflow_programs")
@@ -110,6 +117,7 @@ def test_tensorflow_and_keras() -> None:
     assert first["keras"] == second["keras"]
     # The learning rate grows from half to all of it, over two epochs of two batches.
     assert first["keras"][0] == pytest.approx([0.0075, 0.01])
+    assert_best_model(first["best"], second["best"])
     assert first["passes"] == second["passes"] == [[1.0, 2.0, -5.0, -4.0], [1.0, 2.0, -2.0, -1.0]]
     assert max(*first["batch_norm"], *second["batch_norm"]) < 1e-3
     assert first["alone"] == [1, 7.0, 8.0]  # two steps by two ranks, and two by one
@@ -121,7 +129,7 @@ def test_keras_2() -> None:
     pytest.importorskip("tf_keras")
     module = "tests.horovod.keras2_programs"
     first, second = ranks.results("of_keras", 2, module, TF_USE_LEGACY_KERAS="1")
-    package, said, tape, trained, batch_norm, kept, local_layers = first
+    package, said, tape, trained, batch_norm, kept, local_layers, best = first
     assert package == "tf_keras"
     assert said == "backward_passes_per_step needs the optimizers of Keras 3"
     assert max(tape[0], second[2][0]) < 1e-6
@@ -130,6 +138,7 @@ def test_keras_2() -> None:
     assert max(*batch_norm, *second[4]) < 1e-3
     assert_local_layers(local_layers, 0, passes=1)
     assert_local_layers(second[6], 1, passes=1)
+    assert_best_model(best, second[7])
     assert kept == second[5] == [[1, 2], 3, 0, True]
 
 

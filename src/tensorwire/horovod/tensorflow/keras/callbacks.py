@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tensorwire.horovod.process import size
 from tensorwire.horovod.tensorflow.operations import allreduce, broadcast_variables
 
 _Callback: Any = tf.keras.callbacks.Callback  # of Keras 3, or of tf_keras
+_ModelCheckpoint: Any = tf.keras.callbacks.ModelCheckpoint
 
 
 class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
@@ -137,7 +139,43 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             print(f"\nEpoch {epoch + 1}: the learning rate has grown to {rate:g}.")
 
 
+class BestModelCheckpoint(_ModelCheckpoint):  # type: ignore[misc]
+    """Keras's ``ModelCheckpoint`` that saves the whole model whenever ``monitor`` is better than
+    ever before. Where to is its attribute ``filepath``, which is set before the training; other
+    arguments are those of Keras. One rank has this callback: all would write the same file."""
+
+    filepath: str | os.PathLike[str] | None
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+    ) -> None:
+        super().__init__(
+            "not_set.keras",  # Keras wants a name that ends like that of a model
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=False,
+            mode=mode,
+            save_freq=save_freq,
+        )
+        self.filepath = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self.filepath is None:
+            raise ValueError(
+                "BestModelCheckpoint has no file to save the model in: set its filepath, such as "
+                "'best.keras', before the training"
+            )
+        self.filepath = os.fspath(self.filepath)
+        super().on_train_begin(logs)
+
+
 __all__ = [
+    "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
