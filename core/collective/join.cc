@@ -234,13 +234,22 @@ class GroupEntry {
     return {std::min(wait_.deadline, now() + pause), wait_.interrupted, wait_.context};
   }
   static Status interrupted() { return {Code::kCancelled, "the wait was interrupted"}; }
+  // A rank that has come itself may wait for one that has not: that one is told.
   Status absent(int rank) {
+    const auto said = last_said(rank);
+    for (int other = 0; said && other < seat_.size; ++other)
+      if (other != rank && other != seat_.rank && !last_said(other)) return never_came(other);
+    if (!said) return never_came(rank);
     std::string why =
         text({"rank ", rank, " has not come to the group of ", seat_.size, " in time"});
-    const auto said = last_said(rank);
-    if (said && said->size != static_cast<uint32_t>(seat_.size))
+    if (said->size != static_cast<uint32_t>(seat_.size))
       why += text({"; the one that came as rank ", rank, " was of a group of ", said->size});
     return {Code::kDeadlineExceeded, why};
+  }
+  Status never_came(int rank) const {
+    return {Code::kDeadlineExceeded,
+            text({"rank ", rank, " has not come to the group of ", seat_.size,
+                  " in time; see whether its process runs, and has the same store"})};
   }
 
   // What a rank has put into the store.

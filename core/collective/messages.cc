@@ -58,8 +58,7 @@ Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, i
                              kStepTag + static_cast<uint64_t>(lane), segments, wait_);
   if (!begun) {
     if (begun.status().code() != Code::kDeadlineExceeded) return begun.status();
-    return {Code::kDeadlineExceeded,
-            text({team_.name(to), " has not come to its part of ", call_.text(), " in time"})};
+    return team_.late(to, call_.text());
   }
   if (!begun->ended()) all.leaving.push_back(std::move(*begun));
   return {};
@@ -118,8 +117,7 @@ Result<Received> Messages::receive(int from, size_t size, uint64_t total, int la
                                [this] { return disagreement(); });
   if (!message) {
     if (message.status().code() != Code::kDeadlineExceeded) return message.status();
-    return Status{Code::kDeadlineExceeded, text({team_.name(from), " has not come to its part of ",
-                                                 call_.text(), " in time"})};
+    return team_.late(from, call_.text());
   }
   if (Status status = check(from, *message, size, total); !status.ok()) return status;
   return Received(std::move(*message));

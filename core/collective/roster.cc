@@ -436,8 +436,10 @@ void Roster::ended(int rank, const CallPort& port) noexcept {
   const bool left = link.peer_closed();
   std::string why;
   if (!has_memory_for([&] {
-        why = left ? text({name_by(rank, port), " has left the group"})
-                   : text({name_by(rank, port), " is gone: ", link.death().details()});
+        why = left ? text({name_by(rank, port), " has left the group",
+                           "; all ranks make the same operations before one of them leaves"})
+                   : text({name_by(rank, port), " is gone: ", link.death().details(),
+                           "; see what its process has said, or make a group without it"});
       }))
     why = "a rank is gone";
   {

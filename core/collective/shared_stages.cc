@@ -95,8 +95,7 @@ Status SharedStages::await(const Pending& now, int rank, Ready&& ready) {
       },
       team_.in_group(rank));
   if (slept.code() != Code::kDeadlineExceeded) return slept;
-  return {Code::kDeadlineExceeded,
-          text({team_.name(rank), " has not come to its part of ", now.call.text(), " in time"})};
+  return team_.late(rank, now.call.text());
 }
 
 void SharedStages::advance(Counter counter, uint64_t to) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "collective/members.h"
 
 namespace tw::collective {
@@ -35,6 +36,12 @@ class Team {
   int before(int k) const { return (rank_ + size() - k) % size(); }
   // Errors name ranks of the group.
   std::string name(int rank) const { return members_.name(in_group(rank)); }
+  // DEADLINE_EXCEEDED: what all do waits for that one.
+  Status late(int rank, const std::string& what) const {
+    return {Code::kDeadlineExceeded,
+            text({name(rank), " has not come to its part of ", what,
+                  " in time; a longer timeout waits for a rank that is only slow"})};
+  }
 
  private:
   static std::vector<int> all_of(int size) {

@@ -4,12 +4,15 @@ should."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,9 @@ def reduce_for_ever(group: Group, count: int, ready: str) -> str:
         return str(error)
 
 
+LOST = r"rank 1 \(.*\) is gone: .*; see what its process has said, or make a group without it"
+
+
 @pytest.mark.parametrize("count", [1, 3_000_000])
 def test_who_is_left_by_a_killed_rank_is_told(tmp_path: Path, count: int, fabric: str) -> None:
     ready = FileStore(tmp_path / "ready")
@@ -69,7 +75,7 @@ def test_who_is_left_by_a_killed_rank_is_told(tmp_path: Path, count: int, fabric
             ready.get(str(rank), LIMIT_SECONDS)
         running.processes[1].kill()
         for rank in (0, 2):
-            assert "rank 1" in running.result(rank)
+            assert re.search(LOST, running.result(rank))
 
 
 def die_on_the_way_into_a_part(group: Group) -> str:
@@ -117,7 +123,9 @@ def stop_oneself(group: Group) -> str:
 
 def test_a_stopped_rank_ends_the_wait_for_it(tmp_path: Path, fabric: str) -> None:
     with ranks(stop_oneself, tmp_path, 2, on_a_host=on_a_host(fabric) // 2) as running:
-        assert "rank 1" in running.result(0)
+        said = running.result(0)
+    assert re.search(r"rank 1 \(.*\) has not come to its part of all_reduce of 8 float64", said)
+    assert said.endswith("in time; a longer timeout waits for a rank that is only slow")
 
 
 def abort_from_a_thread(group: Group) -> str:
@@ -226,6 +234,47 @@ def test_a_rank_that_does_not_come(tmp_path: Path) -> None:
 def test_arguments_that_are_none(store: Any, rank: Any, size: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         join(store, rank, size)
+
+
+def come_shortly(folder: str, rank: int, end: Connection) -> None:
+    try:
+        join(folder, rank, 3, timeout=1.0)
+    except TimeoutError as error:
+        end.send(str(error))
+
+
+def test_both_ranks_that_wait_name_the_one_that_never_joined(tmp_path: Path) -> None:
+    """Rank 2 waits for an answer of rank 0, which itself waits for rank 1."""
+    context = multiprocessing.get_context("spawn")
+    waiting = []
+    for rank in (0, 2):
+        mine, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=come_shortly, args=(str(tmp_path), rank, theirs))
+        process.start()
+        theirs.close()
+        waiting.append((process, mine))
+    for process, mine in waiting:
+        assert mine.poll(LIMIT_SECONDS)
+        assert mine.recv() == (
+            "rank 1 has not come to the group of 3 in time; see whether its process runs, and has "
+            "the same store"
+        )
+        process.join()
+
+
+def leave_early(group: Group) -> str:
+    group.barrier()
+    if group.rank == 1:
+        return ""
+    with pytest.raises(RankLostError) as caught:
+        group.barrier()
+    return str(caught.value)
+
+
+def test_who_is_left_by_a_rank_that_is_done_is_told(tmp_path: Path, fabric: str) -> None:
+    first, _, third = results(leave_early, tmp_path, 3, on_a_host=on_a_host(fabric))
+    for text in (first, third):
+        assert re.search(r"rank 1 \(.*\) has left the group; all ranks make the same", text)
 
 
 def test_a_closed_group_is_left(tmp_path: Path) -> None:

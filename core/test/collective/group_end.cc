@@ -154,7 +154,9 @@ TEST_CASE("group: a rank that does not exist, or does not come, keeps nobody wai
         Code::kInvalidArgument);
   const Status alone = Group::make(store, {0, 2, "127.0.0.1"}, within(50 * kMillisecond)).status();
   CHECK(alone.code() == Code::kDeadlineExceeded);
-  CHECK(alone.details() == "rank 1 has not come to the group of 2 in time");
+  CHECK(alone.details() ==
+        "rank 1 has not come to the group of 2 in time; see whether its process runs, and has the "
+        "same store");
 }
 
 TEST_CASE("group: what is in a store is no more than bytes") {

@@ -198,6 +198,21 @@ TEST_CASE("join: what an earlier attempt has left does not stand for a rank that
   }
 }
 
+TEST_CASE("join: a rank that waits for others itself is not told as the one that has not come") {
+  WatchedStore store;
+  Status first;
+  std::thread waiting([&] {
+    first = Group::make(store, {0, 3, "127.0.0.1"}, within(100 * kMillisecond)).status();
+  });
+  store.await_written("tensorwire/rank/0");
+  const Status third = Group::make(store, {2, 3, "127.0.0.1"}, within(100 * kMillisecond)).status();
+  waiting.join();
+  for (const Status& status : {first, third}) {
+    CHECK(status.code() == Code::kDeadlineExceeded);
+    CHECK(status.details().find("rank 1 has not come to the group of 3 in time; see whether") == 0);
+  }
+}
+
 TEST_CASE("join: an interruption ends the wait for an earlier attempt's ranks") {
   MemoryStore store;
   check_all(attempt(store, 2, [](int) {}));
@@ -294,9 +309,12 @@ TEST_CASE("join: a group that needs more descriptors than there may be says so w
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(large.code() == Code::kDeadlineExceeded);
   CHECK(large.details() ==
-        "rank 1 has not come to the group of 200 in time (the links of a group of 200 take up to "
-        "995 descriptors; this process may have 512: see ulimit -n)");
-  CHECK(small.details() == "rank 1 has not come to the group of 3 in time");
+        "rank 1 has not come to the group of 200 in time; see whether its process runs, and has "
+        "the same store (the links of a group of 200 take up to 995 descriptors; this process may "
+        "have 512: see ulimit -n)");
+  CHECK(small.details() ==
+        "rank 1 has not come to the group of 3 in time; see whether its process runs, and has the "
+        "same store");
 }
 
 }  // namespace
