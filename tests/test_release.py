@@ -189,6 +189,18 @@ def test_the_forge_does_what_must_hold_before_a_change_goes_in() -> None:
     assert workflow.index(browser) < workflow.index("run: make ${{ matrix.step }}")
 
 
+def test_what_takes_too_long_for_each_change_runs_each_night() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
+    (steps,) = re.findall(r"step: \[(.*)\]", workflow)
+    script = (ROOT / ".ci" / "run").read_text()
+    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    guide = (ROOT / "CONTRIBUTING.md").read_text()
+    for step in steps.split(", "):
+        assert step in targets
+        assert step not in script
+        assert re.search(rf"^\| each night, .*`{step}`", guide, re.MULTILINE), step
+
+
 def test_each_source_names_its_licence() -> None:
     """In its first line, or in the second where the first says what runs it."""
     sources = [ROOT / "CMakeLists.txt", ROOT / "Makefile", ROOT / ".ci" / "run"]
