@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.figures import calls, memory, repeated, steps, tf_grpc, torch_steps
+from tests.figures import calls, memory, profiles, repeated, steps, tf_grpc, torch_steps
 from tests.figures.rows import ABOUT, MB, STEADY, Line, Rows, measured, table, times, wrapped
 from tests.figures.sets import ROOT, file_of, load, runs_of
 
@@ -59,7 +59,8 @@ def _busy(names: Sequence[str]) -> str:
 
 class Table(NamedTuple):
     """A table or a sentence, on a page between ``<!-- figures: NAME -->`` and
-    ``<!-- end of figures -->``."""
+    ``<!-- end of figures -->``. sets: of which it is made; none, where it is made of the recorded
+    messages."""
 
     name: str
     page: str
@@ -69,10 +70,14 @@ class Table(NamedTuple):
     @property
     def measured(self) -> bool:
         """Whether there is a file of each set. Without, the page keeps what was written there."""
+        if not self.sets:
+            return profiles.file().exists()
         return all(file_of(name).exists() for name in self.sets)
 
     @property
     def text(self) -> str:
+        if not self.sets:
+            return f"{self.render()}\n"
         folder = "benchmarks" if self.page.startswith("docs/") else "docs/benchmarks"
         files: dict[str, list[str]] = {}
         for name in self.sets:
@@ -115,6 +120,9 @@ TABLES: Final = (
     Table("training", "docs/tensorflow.md", ["training"], steps.guide_training),
     Table("many", "docs/tensorflow.md", ["many"], steps.many),
     Table("plans", "docs/tensorflow.md", ["plans"], steps.plans),
+    Table("recorded", "docs/profile.md", [], profiles.classes),
+    Table("bands", "docs/profile.md", [], profiles.bands),
+    Table("largest", "docs/profile.md", [], profiles.largest),
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import typer
-from tests.figures import calls, pages, records, repeated, sets, steps
+from tests.figures import calls, pages, profiles, records, repeated, sets, steps
 from tests.figures.memory import ACCESSES, REDUCED
 from tests.figures.pages import TABLES, Table
 from tests.figures.rows import MB, Rows
@@ -27,6 +27,7 @@ from tensorwire.bench.suites.tensorflow.cases import MANY
 from tensorwire.bench.suites.tf_grpc.suite import BENCHMARKS
 from tensorwire.bench.suites.train.command import ROUNDS
 from tensorwire.cli.bench import Commands
+from tensorwire.observe.profile import MOST_MESSAGES
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda each: f"{each.page}-{each.name}")
@@ -48,13 +49,38 @@ def test_the_folder_has_what_comes_of_sets_only() -> None:
         pictures = {f"{name}-{place + 1}.png" for place in range(len(sets.kept(name)))}
         assert pictures <= names
         names -= {f"{name}.json", f"{name}.md", *pictures}
-    assert names == set()
+    assert names == {profiles.file().name}
     assert sum(path.stat().st_size for path in sets.FOLDER.iterdir()) < 5 * MB
 
 
 @pytest.mark.parametrize(("path", "text"), [*records.pages()], ids=lambda each: str(each)[-20:])
 def test_a_page_of_a_set_agrees_with_its_file(path: Path, text: str) -> None:
     assert path.read_text() == text, "run: make benchmarks ARGS=--pages-only"
+
+
+def test_bands_of_the_paper_are_in_the_recorded_messages() -> None:
+    """Of ResNet-50 over stock gRPC: each is a line of its picture, and where the paper has it,
+    unless framing made most of the distance."""
+    found = list(profiles.lines())
+    assert len(profiles.load()["profile"]["trace"]) == MOST_MESSAGES
+    for line in found:
+        assert len(line.sizes) >= profiles.FEWEST, line.band.paper
+        assert abs(line.off) <= (0.5 if line.band.framed else profiles.WITHIN), line.band.paper
+    assert [line.band.paper for line in found if line.band.framed] == ["64 B", "350 B"]
+    capped = found[-1]
+    assert capped.band.paper == "a line at 4 MB"
+    assert {*capped.sizes} == {4 << 20}
+
+
+def test_a_band_that_is_gone_has_no_line(measured: Path) -> None:
+    recorded = profiles.load()
+    recorded["profile"]["trace"] = [[2048] * 19 + [4096], [279, 300, 301]]
+    profiles.file().write_text(json.dumps(recorded))
+    text = profiles.bands()
+    assert "| 2.1 to 2.3 KB | 2,048 | 19 | -2% | of 512 channels |" in text
+    assert "| 350 B | 279 to 301 | 3 | -14% |" in text
+    assert "64 KB" not in text
+    assert "All are within 15% of the paper's." in text
 
 
 def test_two_runs_of_one_command_differ_by_less_than_their_noise() -> None:
@@ -390,9 +416,11 @@ def trained(model: str, batch: int, images: float) -> Report:
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the pages, with a file of each set."""
+    """A copy of the pages, with a file of each set, and the recorded messages."""
+    recorded = profiles.file()
     monkeypatch.setattr(sets, "FOLDER", tmp_path / "docs" / "figures")
     sets.FOLDER.mkdir(parents=True)
+    shutil.copy(recorded, sets.FOLDER)
     shutil.copy(ROOT / "README.md", tmp_path)
     shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
     for page in (ROOT / "docs").glob("*.md"):

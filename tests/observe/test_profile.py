@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.observe.test_trace import MAIN
 
+from tensorwire.bench import inventories
 from tensorwire.observe.messages import Buffer, Message
 from tensorwire.observe.profile import (
     CLASSES,
@@ -31,6 +33,10 @@ from tensorwire.observe.sockets import Connection, Sockets
 from tensorwire.observe.trace import Event, LinkTrace, Step, link_trace
 
 MIB = 1 << 20
+FIRST_WINDOW = 65_535
+"""Bytes that a sender of HTTP/2 has room for at first; larger messages may be cut."""
+FRAMING = 255
+"""Bytes at most of what gRPC sends beside payloads here: no tensor of the model is as small."""
 
 PROGRAM = """
 import sys
@@ -56,6 +62,25 @@ for transport in ("shm", "tcp"):
             take([np.ones(size, np.uint8) for size in payload])
 server.stop(None).wait()
 sys.exit(5)
+"""
+
+
+STOCK = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+handler = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+server = grpc.server(ThreadPoolExecutor(2))
+server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t", {"Take": handler}),))
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    take = channel.unary_unary("/t/Take")
+    for size in map(int, sys.argv[1:]):
+        take(bytes(size))
+server.stop(None).wait()
 """
 
 
@@ -241,6 +266,28 @@ def test_the_messages_of_a_program(tmp_path: Path) -> None:
     again = json.loads(received.stdout)
     assert (again["direction"], again["bytes"]) == ("received", 2 * channels["shm"]["bytes"])
     assert not again["grpc"]["recorded"]
+
+
+@pytest.mark.timeout(180)
+def test_bands_of_a_model_over_stock_grpc() -> None:
+    """The tensors of ResNet-50 that go whole from the start, each as a message: they are in the
+    trace in their order, as far as its 2,000 messages go, and all of them in the classes and in the
+    histogram."""
+    of_model = [4 * tensor.elements for tensor in inventories.load("resnet50")]
+    sent = [size for size in of_model if size < FIRST_WINDOW] * 10
+    assert len(sent) > 1000, "there is an answer to each, so that not all are listed"
+    done = command("--json", "--", sys.executable, "-c", STOCK, *map(str, sent))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["messages"] > len(told["trace"]) == MOST_MESSAGES
+    traced = [size for each in told["trace"] for size in each["buffers"] if size > FRAMING]
+    assert traced == sent[: len(traced)], "in their order"
+    assert {*traced} == {*sent}
+    payloads = Counter(1 << (size.bit_length() - 1) for size in sent)
+    histogram = {each["from"]: each["buffers"] for each in told["histogram"]}
+    assert {size: count for size, count in histogram.items() if size >= 256} == payloads
+    medium = sum(size >= 1024 for size in sent)
+    assert [each["buffers"] for each in told["classes"] if each["class"] == "medium"] == [medium]
 
 
 def test_no_such_program() -> None:
