@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 import tensorwire
 from tensorwire import _core
 from tensorwire.bench.harness.rows import Report
+from tensorwire.bench.report.runs import parse
+from tensorwire.bench.report.speed import ratio
 from tensorwire.bench.suites.links.checking import (
     Checked,
     checks,
@@ -25,7 +27,7 @@ from tensorwire.bench.suites.links.checking import (
     fixed_values,
 )
 from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
-from tensorwire.bench.suites.links.report import as_report
+from tensorwire.bench.suites.links.report import CALMEST, as_report
 from tensorwire.bench.suites.links.service import TAKE, here
 from tensorwire.bench.suites.links.suite import Tuned
 from tensorwire.bench.suites.links.tuning import (
@@ -156,6 +158,21 @@ def test_a_check_takes_links_that_do_the_same_as_one() -> None:
     assert not row.passed
 
 
+def test_a_check_has_a_figure_of_each_round() -> None:
+    """The mean of all shapes; where links do the same, of their calm quarter in that round."""
+    shapes = [Shape(case, "ordinary", 16 * KB) for case in ("call", "stream")]
+    found, same = Fixed(8 * KB, 8 * KB, 4 << 20), Fixed(4 * KB, 4 * KB, 4 << 20)
+    rounds = {DEFAULT: (8.0, 16.0, 8.0), found: (4.0, 8.0, 2.0), same: (4.0, 8.0, 2.0)}
+    visits = {
+        (shape, fixed): [us * factor for us in each]
+        for shape, factor in zip(shapes, (1, 4), strict=True)
+        for fixed, each in rounds.items()
+    }
+    (row,) = compare(visits, DEFAULT, found, in_chunks=False)
+    assert row.default_rounds_us == pytest.approx([16.0, 32.0, 16.0])
+    assert row.tuned_rounds_us == row.best_rounds_us == pytest.approx([8.0, 16.0, 4.0])
+
+
 def test_a_check_tells_the_shape_that_loses_most() -> None:
     """Which the mean of all hides."""
     found = Fixed(8 * KB, 8 * KB, 4 << 20)
@@ -195,7 +212,11 @@ def test_links_that_coalesce_or_cut_otherwise_do_something_else() -> None:
 
 def test_a_check_is_a_report_as_those_of_benches() -> None:
     choice = Choice("tcp", "same_host", "eager_bytes", 16384, 8192)
-    checked = [Checked(8192, 12.0, 10.0, 10.0), Checked(16384, 9.0, 9.0, 8.0)]
+    rounds = ([12.0, 12.5, 11.5, 12.0, 12.0], [10.0, 10.0, 10.5, 9.5, 10.0])
+    checked = [
+        Checked(8192, 12.0, 10.0, 10.0, 1, 1.0, *rounds, rounds[1]),
+        Checked(16384, 9.0, 9.0, 8.0),
+    ]
     tuned = Tuned("tcp", Curves(), [choice], checked)
     made = as_report([tuned], {}, ["verbs: left out"])
     report = Report.from_json(json.loads(json.dumps(made.to_json())))
@@ -207,7 +228,20 @@ def test_a_check_is_a_report_as_those_of_benches() -> None:
     assert report.environment["notes"] == [
         "tcp to same_host: eager_bytes 8K, by default 16K",
         "verbs: left out",
+        CALMEST,
     ]
+    assert report.rows[1].p50_spread == pytest.approx(0.1)
+    (run,) = parse(json.dumps([{"command": "tune", "report": made.to_json()}]).encode(), "a file")
+    assert run.rounds == 5
+    usual, chosen = (
+        next(each for each in run.measured if each.row.contender == name and each.row.size == 8192)
+        for name in ("defaults", "tuned")
+    )
+    found = ratio(chosen, usual, paired=True)
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert 1.0 < found.low <= 1.2 <= found.high
 
 
 def test_a_table_keeps_what_was_not_measured(tmp_path: Path) -> None:

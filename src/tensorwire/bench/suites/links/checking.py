@@ -4,8 +4,9 @@ are measured anew."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from tensorwire import transports
@@ -36,7 +37,8 @@ FIXED: Final = (0, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 
 class Checked:
     """Messages of so many segments of one size, in microseconds by the mean of all shapes of them:
     with the defaults, as tuned, and with the fixed value that is fastest there. worst: of the
-    shapes, how many times as fast as with the defaults that one is which gains least."""
+    shapes, how many times as fast as with the defaults that one is which gains least. The times are
+    of the calm quarter; those of each round are in ``default_rounds_us`` and so on."""
 
     size: int
     default_us: float
@@ -44,6 +46,9 @@ class Checked:
     best_us: float
     segments: int = 1
     worst: float = 1.0
+    default_rounds_us: Sequence[float] = ()
+    tuned_rounds_us: Sequence[float] = ()
+    best_rounds_us: Sequence[float] = ()
 
     @property
     def passed(self) -> bool:
@@ -96,21 +101,35 @@ def does(fixed: Fixed, shape: Shape, in_chunks: bool) -> Hashable:
 
 def compare(visits: Visits, default: Fixed, found: Fixed, *, in_chunks: bool) -> list[Checked]:
     """Links that do the same with a shape count as one there: what they differ by is chance."""
-    pooled: dict[Shape, dict[Hashable, list[float]]] = {}
+    pooled: dict[Shape, dict[Hashable, list[list[float]]]] = {}
     for (shape, fixed), each in visits.items():
         ways = pooled.setdefault(shape, {})
-        ways.setdefault(does(fixed, shape, in_chunks), []).extend(each)
-    took = {
-        shape: {way: quantile(sorted(each), CALM) for way, each in ways.items()}
-        for shape, ways in pooled.items()
-    }
+        ways.setdefault(does(fixed, shape, in_chunks), []).append(each)
     rows = []
-    for segments, size in sorted({(shape.segments, shape.size) for shape in took}):
-        own = {s: each for s, each in took.items() if (s.segments, s.size) == (segments, size)}
-        known = {way for each in own.values() for way in each}
-        means = {way: mean(each[way] for each in own.values()) for way in known}
-        shape = next(iter(own))
+    for segments, size in sorted({(shape.segments, shape.size) for shape in pooled}):
+        own = [each for s, each in pooled.items() if (s.segments, s.size) == (segments, size)]
+        shape = next(s for s in pooled if (s.segments, s.size) == (segments, size))
+        known = {way for each in own for way in each}
+        took = [{way: _calm(chain(*each[way])) for way in known} for each in own]
+        means = {way: mean(each[way] for each in took) for way in known}
         usual, tuned = (does(fixed, shape, in_chunks) for fixed in (default, found))
-        worst = min(each[usual] / each[tuned] for each in own.values())
-        rows.append(Checked(size, means[usual], means[tuned], min(means.values()), segments, worst))
+        best = min(means, key=lambda way: means[way])
+        rows.append(
+            Checked(
+                *(size, means[usual], means[tuned], means[best], segments),
+                min(each[usual] / each[tuned] for each in took),
+                *(_rounds([each[way] for each in own]) for way in (usual, tuned, best)),
+            )
+        )
     return rows
+
+
+def _calm(figures: Iterable[float]) -> float:
+    return quantile(sorted(figures), CALM)
+
+
+def _rounds(shapes: Sequence[Sequence[Sequence[float]]]) -> list[float]:
+    """Of each round, the mean of all shapes. shapes: of each, the rounds of links that do the
+    same."""
+    of_shapes = [[_calm(turn) for turn in zip(*links, strict=True)] for links in shapes]
+    return [mean(turn) for turn in zip(*of_shapes, strict=True)]

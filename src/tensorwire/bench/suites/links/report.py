@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tensorwire.bench.harness import environment
 from tensorwire.bench.harness.contenders import Role
-from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.harness.rows import Report, Row, spread
 from tensorwire.bench.harness.work import format_size
 from tensorwire.bench.suites.links.checking import Checked
 from tensorwire.bench.suites.links.curves import Shape, Times
@@ -20,6 +20,10 @@ from tensorwire.bench.suites.links.tuning import BULK, COPIED, curve, even
 ROLES: Final[Mapping[str, Role]] = {"defaults": "own", "tuned": "own", "best fixed": "limit"}
 """Of what the check compares."""
 CASE: Final = "calls and streams"
+CALMEST: Final = (
+    "A figure is of the calm quarter of the calls and of the rounds; intervals are of the medians "
+    "of rounds."
+)
 
 
 def as_json(path: Path, found: Sequence[Tuned], notes: Sequence[str]) -> dict[str, Any]:
@@ -50,7 +54,8 @@ def as_json(path: Path, found: Sequence[Tuned], notes: Sequence[str]) -> dict[st
 
 def as_report(found: Sequence[Tuned], settings: Mapping[str, Any], notes: Sequence[str]) -> Report:
     """What the check has found, as other suites report: at each size the time as tuned, with the
-    defaults, and of the fixed value that is fastest there. What was chosen is in the notes."""
+    defaults, and of the fixed value that is fastest there, with those of each round. What was
+    chosen is in the notes."""
     described = environment.describe(settings, ROLES)
     chosen = [
         f"{each.transport} to {each.peer}: {each.threshold} {format_size(each.bytes)}, "
@@ -58,14 +63,27 @@ def as_report(found: Sequence[Tuned], settings: Mapping[str, Any], notes: Sequen
         for of in found
         for each in of.choices
     ]
-    environment.ended(described, [*chosen, *notes], interrupted=False)
-    rows = [
-        Row(name, of.transport, _case(row), row.size, p50_us=us, ratio=row.default_us / us)
-        for of in found
-        for row in of.checked
-        for name, us in zip(ROLES, (row.default_us, row.tuned_us, row.best_us), strict=True)
-    ]
-    return Report("links", next(iter(ROLES)), described, rows)
+    environment.ended(described, [*chosen, *notes, CALMEST], interrupted=False)
+    rows, rounds = [], []
+    for of in found:
+        for checked in of.checked:
+            for name, us, each in zip(
+                ROLES,
+                (checked.default_us, checked.tuned_us, checked.best_us),
+                (checked.default_rounds_us, checked.tuned_rounds_us, checked.best_rounds_us),
+                strict=True,
+            ):
+                rows.append(
+                    Row(
+                        *(name, of.transport, _case(checked), checked.size),
+                        p50_us=us,
+                        p50_spread=spread(each) if each else None,
+                        ratio=checked.default_us / us,
+                    )
+                )
+                rounds.append({"p50_us": [*each]})
+    details = {"rounds": rounds} if any(each["p50_us"] for each in rounds) else {}
+    return Report("links", next(iter(ROLES)), described, rows, details)
 
 
 def _case(row: Checked) -> str:
@@ -127,6 +145,7 @@ def print_tuned(found: Sequence[Tuned], notes: Sequence[str]) -> None:
                 Column("best fixed", lambda row: duration(row[1].best_us)),
                 Column("x default", lambda row: significant(row[1].default_us / row[1].tuned_us)),
                 Column("x default at worst", lambda row: significant(row[1].worst), leaves=1),
+                Column("rounds apart", lambda row: _apart(row[1]), leaves=2),
                 Column("x best", lambda row: significant(row[1].best_us / row[1].tuned_us)),
                 Column("", lambda row: "" if row[1].passed else "not passed", text=True),
             ),
@@ -134,6 +153,11 @@ def print_tuned(found: Sequence[Tuned], notes: Sequence[str]) -> None:
         )
     for note in notes:
         show(out, f"- {note}")
+
+
+def _apart(row: Checked) -> str:
+    """How far the rounds as tuned are apart."""
+    return f"{spread(row.tuned_rounds_us):.0%}" if row.tuned_rounds_us else ""
 
 
 def crossing(each: Tuned) -> str:
