@@ -61,6 +61,9 @@ PLANS: Final = {
 _BRIEFEST: Final = " --seconds 0.1 --warm-up 0.05"
 _PAYLOADS_BY: Final = "zmq,gloo,mpi,flight,grpc-aio,grpcio-unix,torch-rpc,ucxx"
 _BESIDE: Final = f" --scheme uniform,random,skew --peers {_PAYLOADS_BY}{_BRIEFEST}"
+_TRANSFERS: Final = (
+    f" --scheme uniform,random,skew --origin ordinary --peers nixl,mooncake,ray{_BRIEFEST}"
+)
 _NETWORK: Final = "--network 10gbit --origin ordinary --reads no --window 8"
 _AGAIN: Final = (
     "tensorwire bench rpc --sizes 8,64K,8M --cases request --origin ordinary --reads no "
@@ -104,7 +107,7 @@ SETS: Final[dict[str, Set]] = {
         "The same beside libraries that call or transfer in other ways: asyncio, PyTorch, and the "
         "object stores and transfer engines of clusters.",
         [
-            "tensorwire bench rpc --peers grpcio-unix,grpc-aio,gloo,torch-rpc,ray,mooncake "
+            "tensorwire bench rpc --peers grpcio-unix,grpc-aio,gloo,torch-rpc,ray,mooncake,ucxx "
             "--cases request --reads yes --no-limits --seconds 0.1"
         ],
         80,
@@ -274,7 +277,7 @@ SETS: Final[dict[str, Set]] = {
             f"{model} --batch_size 1 --num_batches {batches} --num_warmup_batches 5 --rounds 3"
             for model, batches in PLANS.items()
         ],
-        1500,
+        1800,
         apart=True,
     ),
     "mirrored": Set(
@@ -339,6 +342,18 @@ SETS: Final[dict[str, Set]] = {
             for n in (1, 2, 4, 8)
         ],
         50,
+        apart=True,
+    ),
+    "transfers": Set(
+        "TF-gRPC-Bench, beside transfer engines and Ray",
+        "The benchmarks of TensorFlow's channels beside libraries that read from memory which the "
+        "other end has registered, and beside Ray, whose cluster takes several seconds to start.",
+        [
+            f"tensorwire bench p2p-latency{_TRANSFERS}",
+            f"tensorwire bench p2p-bandwidth{_TRANSFERS}",
+            f"tensorwire bench ps-throughput --servers 2 --workers 3{_TRANSFERS}",
+        ],
+        200,
         apart=True,
     ),
     "staged": Set(

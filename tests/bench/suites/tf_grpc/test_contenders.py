@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
 import grpc
 import numpy as np
@@ -25,6 +27,8 @@ from tensorwire.bench.suites.tf_grpc.agent import _load
 from tensorwire.bench.suites.tf_grpc.contender import (
     MODES,
     Contender,
+    Octets,
+    Procedure,
     Request,
     answer,
     buffers,
@@ -35,6 +39,7 @@ from tensorwire.bench.suites.tf_grpc.load import Turns, Window
 from tensorwire.bench.suites.tf_grpc.messages import Messages, protobuf
 from tensorwire.bench.suites.tf_grpc.payloads import MOST_BYTES
 from tensorwire.bench.suites.tf_grpc.ranks import Attending, Peer, connected, listening
+from tensorwire.bench.suites.tf_grpc.reads import Memory, ReadingClient, attend
 
 HOST = "127.0.0.1"
 TOKEN = "a-token-of-some-length"
@@ -43,8 +48,10 @@ WAYS = [
     *(("grpcio", "grpc"), ("tensorwire", "shm"), ("tensorwire", "tcp"), ("sockets", "tcp")),
     *(("memory", "memory"), ("zmq", "tcp"), ("flight", "tcp"), ("grpc-aio", "grpc")),
     *(("gloo", "tcp"), ("torch-rpc", "tcp"), ("ucxx", "tcp"), ("grpcio-unix", "unix")),
+    *(("nixl", "shm"), ("nixl", "tcp")),
 ]
-"""MPI has processes of its own in test_suite.py: what it loads excludes ucxx."""
+"""MPI has processes of its own in test_suite.py: what it loads excludes ucxx. So has Mooncake,
+which needs a network of its own."""
 
 
 class Nobody(Peer):
@@ -138,10 +145,85 @@ def test_what_is_missing_says_how_to_get_it(
 
 @pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])
 def test_ranks_take_no_payload_of_that_size(size: int) -> None:
-    def attend(control: Control) -> None:
+    def talk(control: Control) -> None:
         Attending(Nobody(), Request("echo", MODES[0], "ordinary", False, ((size,),)))
 
-    with listening(HOST, 0, attend) as address, connected(address) as control:
+    with listening(HOST, 0, talk) as address, connected(address) as control:
+        assert "payloads of more than" in control.receive()["error"]
+
+
+class Shared(Memory):
+    """Of this process, in which both ends are."""
+
+    ends: ClassVar[dict[int, Shared]] = {}
+    right = True
+
+    def __init__(self, arrays: Sequence[Octets], control: Control) -> None:
+        self.arrays = arrays
+        self.control = control
+        self.other = self
+        self.released = False
+        self.ends[id(self)] = self
+
+    def about(self) -> dict[str, Any]:
+        return {"end": id(self)}
+
+    def meet(self, about: Mapping[str, Any]) -> None:
+        self.other = self.ends[about["end"]]
+
+    def reading(self, own: slice, others: slice) -> Callable[[], object]:
+        pairs = zip(self.arrays[own], self.other.arrays[others], strict=True)
+        return partial(self.copy, list(pairs))
+
+    def copy(self, pairs: Sequence[tuple[Octets, Octets]]) -> None:
+        for here, there in pairs:
+            here[:] = there if self.right else 0
+
+    def tell(self, word: bytes) -> None:
+        self.control.connection.sendall(word)
+
+    def heard(self) -> bytes:
+        return self.control.lines.read(8)
+
+    def release(self) -> None:
+        self.released = True
+
+
+@pytest.mark.parametrize("procedure", ["echo", "acknowledge"])
+@pytest.mark.parametrize("reads", [False, True])
+def test_payloads_are_read_by_the_other_end(
+    procedure: Procedure, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shared, "ends", {})
+    request = Request(procedure, MODES[0], "ordinary", reads, PAYLOADS)
+    right = expected(find("memory"), request)
+
+    def talk(control: Control) -> None:
+        attend(control, Shared)
+
+    with listening(HOST, 0, talk) as address, connected(address) as control:
+        client = ReadingClient(Shared, control, "here", "")
+        for _ in range(2):
+            with client.calls(request) as calls:
+                assert [call() for call in calls] == right
+        if procedure == "acknowledge":
+            with client.begun(replace(request, window=9)) as begins:
+                under_way = [begin() for begin in 3 * list(begins)]
+                assert [end() for end in under_way] == 3 * right
+        monkeypatch.setattr(Shared, "right", False)
+        with client.calls(request) as calls:
+            assert ([call() for call in calls] == right) == (not reads)
+    assert all(end.released for end in Shared.ends.values())
+
+
+@pytest.mark.parametrize("size", [-1, MOST_BYTES + 1])
+def test_what_is_read_is_no_larger(size: int) -> None:
+    with (
+        listening(HOST, 0, lambda control: attend(control, Shared)) as address,
+        connected(address) as control,
+    ):
+        request = Request("echo", MODES[0], "ordinary", False, ((size,),))
+        control.send({"request": request.to_json(), "about": {}})
         assert "payloads of more than" in control.receive()["error"]
 
 

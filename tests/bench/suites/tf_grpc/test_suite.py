@@ -206,19 +206,25 @@ def test_who_cannot_leave_the_host_is_left_out(more: dict[str, Any]) -> None:
 
 
 def test_who_takes_anybody_for_one_of_its_own_does_not_serve_others() -> None:
-    near = ["mpi", "gloo", "torch-rpc", "ucxx", "grpcio-unix"]
+    near = ["mpi", "gloo", "torch-rpc", "ucxx", "nixl", "mooncake", "ray", "grpcio-unix"]
     assert remote.served([*near, "grpcio"]) == ["grpcio"]
 
 
-@pytest.mark.skipif(find("mpi").viable("shm") is not None, reason="needs MPI")
 @pytest.mark.timeout(120)
-def test_ranks_of_mpi() -> None:
+@pytest.mark.parametrize(
+    ("name", "transport"),
+    [("mpi", "shm"), ("nixl", "shm"), ("nixl", "tcp"), ("mooncake", "tcp"), ("ray", "shm")],
+)
+def test_those_that_need_processes_of_their_own(name: str, transport: str) -> None:
+    """Two pairs, each of whose processes both calls and serves."""
+    if (reason := find(name).viable(transport)) is not None:
+        pytest.skip(reason)
     small = ("--scheme", "uniform", "--categories", "small", "--origin", "ordinary")
-    arguments = ("--both-ways", "--window", "3", "--peers", "mpi", "--transport", "tcp", "--json")
+    arguments = ("--both-ways", "--window", "3", "--peers", name, "--transport", "tcp", "--json")
     done = command("p2p-bandwidth", "--buffers", "2", *arguments, *small, *QUICK)
     assert done.exit_code == 0, done.output
     found = Report.from_json(json.loads(done.stdout))
-    assert ("mpi", "shm") in {(row.contender, row.transport) for row in found.rows}
+    assert (name, transport) in {(row.contender, row.transport) for row in found.rows}
 
 
 def test_payloads_have_names_of_their_own() -> None:

@@ -112,20 +112,20 @@ class _Client(Client):
             peer = f"{HOST}:{port}"
 
             def push() -> int:
-                _done(engine.transfer_sync_write(peer, local, remote, size))
+                done(engine.transfer_sync_write(peer, local, remote, size))
                 connection.sendall(TAKE)
                 received(receive_into(connection, told))
                 return int(ANSWER.unpack(told)[0])
 
             def pull() -> int:
-                _done(engine.transfer_sync_read(peer, local, remote, size))
+                done(engine.transfer_sync_read(peer, local, remote, size))
                 return answer(array, reads)
 
             yield pull if work.case == "pull" else push
         self.memory.release()
 
 
-def _done(code: int) -> None:
+def done(code: int) -> None:
     if code:
         raise ConnectionError(f"Mooncake's transfer ended with code {code}")
 

@@ -99,7 +99,7 @@ class _Client(Client):
 
 
 @contextmanager
-def _joined(token: str, **options: Any) -> Iterator[None]:
+def joined(token: str, **options: Any) -> Iterator[None]:
     """token: without which Ray's ports do nothing for anybody; else it would keep one in the user's
     home."""
     os.environ.update(_SETTINGS)
@@ -111,6 +111,24 @@ def _joined(token: str, **options: Any) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def cluster(token: str) -> Iterator[str]:
+    """Starts one of this host, in which this process then is; yields its address."""
+    with (
+        signals.folder("tensorwire-bench-") as folder,
+        joined(
+            token,
+            address="local",
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            _temp_dir=folder,
+        ),
+    ):
+        import ray
+
+        yield str(ray.get_runtime_context().gcs_address)
 
 
 class Ray(Contender):
@@ -126,25 +144,16 @@ class Ray(Contender):
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:
         token = secrets.token_hex(32)
-        with (
-            signals.folder("tensorwire-bench-") as folder,
-            _joined(
-                token,
-                address="local",
-                include_dashboard=False,
-                object_store_memory=STORE_BYTES,
-                _temp_dir=folder,
-            ),
-        ):
+        with cluster(token) as address:
             import ray
 
             actor = ray.remote(Receiver).options(name=ACTOR).remote()
-            yield _Server(actor, f"{token}@{ray.get_runtime_context().gcs_address}")
+            yield _Server(actor, f"{token}@{address}")
 
     @contextmanager
     def connect(self, transport: str, address: str) -> Iterator[Client]:
         token, _, cluster = address.partition("@")
-        with _joined(token, address=cluster):
+        with joined(token, address=cluster):
             import ray
 
             yield _Client(ray.get_actor(ACTOR))

@@ -49,13 +49,19 @@ class Peer(abc.ABC):
         waits for the end."""
 
 
+def payloads_of(request: Request) -> list[Payload]:
+    """Each once. Raises ValueError where they are larger than any."""
+    payloads = list(dict.fromkeys(request.payloads))
+    if sum(map(sum, payloads)) > MOST_BYTES or min(map(min, payloads)) < 0:
+        raise ValueError(f"payloads of more than {MOST_BYTES} bytes")
+    return payloads
+
+
 class Attending:
     """A server's end of a visit. Raises ValueError for payloads that are larger than any."""
 
     def __init__(self, peer: Peer, request: Request) -> None:
-        payloads = list(dict.fromkeys(request.payloads))
-        if sum(map(sum, payloads)) > MOST_BYTES or min(map(min, payloads)) < 0:
-            raise ValueError(f"payloads of more than {MOST_BYTES} bytes")
+        payloads = payloads_of(request)
         self._peer = peer
         self._reads, self._echoes = request.reads, request.procedure == "echo"
         self._arrays = [[np.zeros(size, np.uint8) for size in payload] for payload in payloads]
