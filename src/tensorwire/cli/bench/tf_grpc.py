@@ -156,8 +156,8 @@ def benchmark(name: str, summary: str, about: str, *examples: str) -> typer.Type
         peers: Annotated[
             list[str],
             typer.Option(
-                help="Others to measure: zmq, flight, grpc-aio, gloo, mpi, torch-rpc, "
-                "grpcio-unix, sockets, what else is installed, or all."
+                help="Others to measure: zmq, flight, grpc-aio, gloo, mpi, torch-rpc, nixl, "
+                "mooncake, ray, ucxx, grpcio-unix, sockets, what else is installed, or all."
             ),
         ] = [],  # noqa: B006
         limits: Annotated[
