@@ -134,7 +134,10 @@ def test_flight_exchanges_nothing_without_the_token() -> None:
 
 @pytest.mark.parametrize(
     ("name", "package"),
-    [("zmq", "pyzmq"), ("flight", "pyarrow"), ("gloo", "torch"), ("mpi", "mpi4py mpich")],
+    [
+        *(("zmq", "pyzmq"), ("flight", "pyarrow"), ("gloo", "torch"), ("mpi", "mpi4py mpich")),
+        *(("nixl", "nixl"), ("mooncake", "mooncake-transfer-engine-non-cuda"), ("ray", "ray")),
+    ],
 )
 def test_what_is_missing_says_how_to_get_it(
     name: str, package: str, monkeypatch: pytest.MonkeyPatch
