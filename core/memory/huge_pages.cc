@@ -129,11 +129,12 @@ void settle_pages(const MemoryMap& map, size_t used) noexcept {
 }
 
 void make_shared_huge_page(std::byte* page) noexcept {
-  if (!kernel_workers_run() || !shared_pages_price.worth(1)) return;
   const int before = errno;
-  const Nanos begun = now();
-  const bool made = madvise(page, kHugePage, kCollapse) == 0;
-  shared_pages_price.paid(made ? now() - begun : kForever);
+  if (kernel_workers_run() && shared_pages_price.worth(1)) {
+    const Nanos begun = now();
+    const bool made = madvise(page, kHugePage, kCollapse) == 0;
+    shared_pages_price.paid(made ? now() - begun : kForever);
+  }
   errno = before;
 }
 
