@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.pausing import paused
 from tests.transports import HERE
 from tests.weights.other import channel, other, publisher
 
@@ -88,17 +88,17 @@ def test_a_pull_that_fails_in_the_middle_tells_it() -> None:
             trainer.do("params['a'] += 1; made[0].publish()")
             room = Subscriber._room
 
-            def stopping(self: Subscriber, part: planning.Part) -> Any:
-                os.kill(trainer.child.pid, signal.SIGSTOP)
-                return room(self, part)
+            with ExitStack() as stopped, pytest.MonkeyPatch.context() as patch:
 
-            with pytest.MonkeyPatch.context() as patch:
+                def stopping(self: Subscriber, part: planning.Part) -> Any:
+                    stopped.enter_context(paused(trainer.child.pid))
+                    return room(self, part)
+
                 patch.setattr(Subscriber, "_room", stopping)
                 with pytest.raises(weights.PullTimeoutError, match=TEXT):
                     reader.pull(at_least=2, timeout=1)
-            assert reader.version == 0
-            mine["a"][:] = 5
-            os.kill(trainer.child.pid, signal.SIGCONT)
+                assert reader.version == 0
+                mine["a"][:] = 5
             trainer.do("params['a'] += 1")  # what it still sends is written nowhere
             assert (mine["a"] == 5).all()
             again = reader.pull(timeout=20)
