@@ -2,6 +2,8 @@
 #include "wire/address.h"
 
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "test/wire/support.h"
 #include "wire/welcome.h"
@@ -19,12 +21,13 @@ void refused(const Status& status, std::string_view part) {
 }
 
 TEST_CASE("address: its transport is what stands before the first colon") {
-  for (const auto& [text, kind, where] : {
+  for (const auto& [given, kind, where] : {
            std::tuple{"shm:/run/a:b", "shm", "/run/a:b"},
            std::tuple{"tcp:localhost:1", "tcp", "localhost:1"},
            std::tuple{"verbs:[::1]:4242", "verbs", "[::1]:4242"},
            std::tuple{"my-own_2:x", "my-own_2", "x"},
        }) {
+    const std::string text = given;
     CAPTURE(text);
     const auto address = decode_address(text);
     REQUIRE(address.ok());
@@ -43,7 +46,7 @@ TEST_CASE("address: its transport is what stands before the first colon") {
 }
 
 TEST_CASE("address: a host and its port") {
-  for (const auto& [text, host, ipv6, port] : {
+  for (const auto& [given, host, ipv6, port] : {
            std::tuple{"localhost:1", "localhost", false, 1},
            std::tuple{"127.0.0.1:65535", "127.0.0.1", false, 65535},
            std::tuple{"Node_7.example-a.net:50051", "Node_7.example-a.net", false, 50051},
@@ -52,6 +55,7 @@ TEST_CASE("address: a host and its port") {
            std::tuple{"[::ffff:10.0.0.1]:1", "::ffff:10.0.0.1", true, 1},
            std::tuple{"[fe80::1%eth0.100]:1", "fe80::1%eth0.100", true, 1},
        }) {
+    const std::string text = given;
     CAPTURE(text);
     const auto found = decode_host_and_port(text);
     REQUIRE(found.ok());
@@ -72,7 +76,7 @@ TEST_CASE("address: a port is digits from 1 to 65535") {
 }
 
 TEST_CASE("address: what is no host") {
-  for (const auto& [where, why] : {
+  for (const auto& [given, why] : {
            std::pair{""s, "no colon"},
            std::pair{"localhost"s, "no colon"},
            std::pair{":1"s, "no host"},
@@ -97,6 +101,7 @@ TEST_CASE("address: what is no host") {
            std::pair{"::1]:1"s, "stands in brackets"},
            std::pair{std::string(kMaxHostLength + 1, 'h') + ":1", "neither a name nor a number"},
        }) {
+    const std::string where = given;
     CAPTURE(where);
     refused(decode_host_and_port(where).status(), why);
   }
