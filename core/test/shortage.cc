@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<int> countdown{0};
 std::atomic<bool> failed{false};
-std::atomic<size_t> live{0};
+thread_local size_t live = 0;
 thread_local bool suffering = false;
 
 }  // namespace
@@ -48,13 +48,13 @@ void* allocate(std::size_t size, std::size_t alignment) {
       alignment <= __STDCPP_DEFAULT_NEW_ALIGNMENT__
           ? std::malloc(size ? size : 1)
           : std::aligned_alloc(alignment, (size + alignment - 1) & ~(alignment - 1));
-  if (memory) live.fetch_add(cost(memory), std::memory_order_relaxed);
+  if (memory) live += cost(memory);
   return memory;
 }
 
 void release(void* memory) {
   if (!memory) return;
-  live.fetch_sub(cost(memory), std::memory_order_relaxed);
+  live -= cost(memory);
   std::free(memory);
 }
 

@@ -15,7 +15,8 @@ inline constexpr bool kFailsOnDemand = !TENSORWIRE_THREAD_SANITIZED;
 void fail_allocation(int n);
 // Whether it has come to that since.
 bool allocation_failed();
-// Bytes that were allocated and not freed, by all threads.
+// Bytes that this thread has allocated, less those that it has freed: what threads of earlier cases
+// still free does not count. Only differences mean something.
 size_t live_bytes();
 // The calling thread is one whose allocations fail.
 void suffer(bool yes);
