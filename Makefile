@@ -186,8 +186,9 @@ test-horovod-examples: build .venv-examples/ready ## run Horovod's public exampl
 	.venv-examples/bin/python -m tensorwire.tensorflow.build
 	OMP_NUM_THREADS=1 .venv-examples/bin/python -m tests.horovod.examples $(ARGS)
 
+FREE_THREADED_TESTS = $(patsubst %,tests/test_%.py,shared_objects one_sided one_sided_memory)
 test-free-threaded: | system-build ## run tests of the binding with a Python without a GIL (FREE_THREADED_PYTHON)
-	scripts/free-threaded -q $(or $(ARGS),tests/test_shared_objects.py tests/test_one_sided_memory.py)
+	scripts/free-threaded -q $(or $(ARGS),$(FREE_THREADED_TESTS))
 
 # ARGS: `--only kill` runs the parts whose name holds that, `--write-docs` puts the table into the page.
 torture: build ## attackers, kills and shortages by the thousand, an hour (docs/reliability.md)

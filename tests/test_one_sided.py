@@ -2,8 +2,6 @@
 """One-sided operations through the binding: memory of Python objects on both ends of a link."""
 
 import gc
-import threading
-import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 from tests.linked import ALL, PATIENCE, Ends, known, linked
 
 from tensorwire import _core
-from tensorwire.rpc import kept
 
 
 @pytest.fixture(params=["shm", "tcp"])
@@ -75,18 +72,6 @@ def test_the_end_of_an_operation_is_announced(ends: Ends) -> None:
         tokens += more
     # Two threads may tell of them: this one, which wrote some at once, and the one that writes on.
     assert sorted(tokens) == list(range(10))
-
-
-def test_nobody_has_to_ask_for_memory_to_be_let_go_of(ends: Ends) -> None:
-    kept.free_in_background()
-    region = ends.there.expose(bytearray(1 << 20), ALL)
-    known(ends.here, region.id)
-    freed = threading.Event()
-    array = np.ones(1 << 20, np.uint8)
-    weakref.finalize(array, freed.set)
-    access = ends.here.access(_core.WRITE, region.id, 0, array.data)
-    del array, access
-    assert freed.wait(PATIENCE)
 
 
 def test_what_has_not_begun_lets_go_of_its_memory(ends: Ends) -> None:

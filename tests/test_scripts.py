@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -173,3 +174,23 @@ def test_nothing_is_told_where_all_was_tried(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "NOT TRIED" not in done.stdout
+
+
+WITHOUT_A_GIL = """
+import sys
+from importlib import import_module
+from pathlib import Path
+
+sys.modules["grpc"] = sys.modules["msgspec"] = None
+for path in sys.argv[1:]:
+    import_module(".".join(Path(path).with_suffix("").parts))
+"""
+
+
+def test_what_runs_without_a_gil_needs_no_package_that_has_no_wheel_for_that() -> None:
+    """Few machines have such a Python, so that most changes are not tried with it."""
+    makefile = (ROOT / "Makefile").read_text()
+    names = re.search(r"^FREE_THREADED_TESTS = .*tests/test_%\.py,(.+)\)$", makefile, re.MULTILINE)
+    assert names, "the Makefile names them in another way"
+    files = [f"tests/test_{name}.py" for name in names[1].split()]
+    subprocess.run([sys.executable, "-c", WITHOUT_A_GIL, *files], cwd=ROOT, check=True, timeout=60)

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.linked import ALL, known
+from tests.linked import linked as ends_linked
 
 from tensorwire import _core
 
@@ -26,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 THREADS = 4
 ROUNDS = 60
 PATIENCE = 30.0
+ALL_REDUCE, FLOAT32, SUM = 1, 1, 0  # as core/tensorwire/collective.h numbers them
 
 
 def in_threads(work: Callable[[int], object]) -> None:
@@ -243,3 +246,87 @@ def test_messages_are_taken_once(link: _core.Peer) -> None:
 
     in_threads(take)
     assert sorted(itertools.chain(*taken)) == sorted(sent)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_operations_of_one_peer(transport: str) -> None:
+    """Each thread counts in a word of all threads, and writes and reads back words of its own, by a
+    batch that it prepares anew each time."""
+    words = 64
+    with ends_linked(transport) as ends:
+        memory = np.zeros(1 + THREADS * words, np.uint64)
+        region = ends.there.expose(memory.data, ALL)
+        known(ends.here, region.id)
+
+        def operate(number: int) -> None:
+            offset = 8 * (1 + number * words)
+            for i in range(ROUNDS):
+                collect()
+                before = np.zeros(1, np.uint64)
+                counted = ends.here.access(_core.FETCH_ADD, region.id, 0, before.data, operand=1)
+                assert counted.wait(PATIENCE)
+                values = np.full(words, number * ROUNDS + i, np.uint64)
+                row = (_core.WRITE, region.id, offset, 0, values.nbytes, 0, 0, 1)
+                batch = ends.here.prepare(values.data, np.array([row], np.uint64).data)
+                assert batch.start().wait(PATIENCE)
+                back = np.empty_like(values)
+                assert ends.here.access(_core.READ, region.id, offset, back.data).wait(PATIENCE)
+                np.testing.assert_array_equal(back, values)
+
+        with collecting() as collect:
+            in_threads(operate)
+        assert memory[0] == THREADS * ROUNDS
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_tagged_messages_of_one_peer(transport: str) -> None:
+    """Each thread sends with a tag of its own, and takes what comes with it at the other end."""
+    with ends_linked(transport) as ends:
+
+        def exchange(tag: int) -> None:
+            for i in range(ROUNDS):
+                collect()
+                message = bytes([i]) * (1 << (i % 18))
+                awaited = ends.there.receive(tag)
+                ends.here.send(tag, message, PATIENCE)
+                assert awaited.wait(PATIENCE, raw=False) == message
+
+        with collecting() as collect:
+            in_threads(exchange)
+
+
+class Store:
+    """Where the ranks of a group find each other, all in this process."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str, timeout: float) -> bytes:
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._values, timeout):
+                raise TimeoutError(key)
+            return self._values[key]
+
+
+def test_ranks_of_one_group() -> None:
+    store = Store()
+
+    def join(rank: int) -> None:
+        group = _core.Group(store, rank, THREADS, "127.0.0.1", False, PATIENCE)
+        given = np.arange(1000, dtype=np.float32) + rank
+        sum_of_all = THREADS * np.arange(1000, dtype=np.float32) + sum(range(THREADS))
+        for _ in range(ROUNDS):
+            collect()
+            taken = np.empty_like(given)
+            group.run(ALL_REDUCE, given, taken, given.size, FLOAT32, SUM, 1.0, 0, PATIENCE)
+            np.testing.assert_array_equal(taken, sum_of_all)
+        group.leave()
+
+    with collecting() as collect:
+        in_threads(join)
