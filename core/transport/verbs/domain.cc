@@ -215,6 +215,34 @@ void Domain::slabs_dropped() {
   dropped = take_dropped();
 }
 
+Result<Share> Domain::share(std::byte* data, size_t size) {
+  if (!home_.here()) return make(data, size, 0, {}, false).status();  // which says why not
+  const MutexLock sharing(sharing_mutex_);
+  if (!lost()) {
+    const MutexLock lock(mutex_);
+    if (const auto it = shared_.find({data, size}); it != shared_.end()) {
+      it->second.links += 1;
+      return Share(Ref<Domain>::share(this), Ref<Registration>::share(it->second.memory));
+    }
+  }
+  auto made = make(data, size, kLocalWrite | kBindable, {}, false);
+  if (!made) return made.status();
+  const MutexLock lock(mutex_);
+  shared_[{data, size}] = {made->get(), 1};
+  return Share(Ref<Domain>::share(this), std::move(*made));
+}
+
+void Domain::leave(const Registration& shared) noexcept {
+  if (!home_.here()) return;
+  const MutexLock lock(mutex_);
+  const auto it = shared_.find({shared.data(), shared.size()});
+  if (--it->second.links == 0) shared_.erase(it);
+}
+
+void Share::close() {
+  if (const Ref<Domain> domain = std::exchange(domain_, nullptr)) domain->leave(*memory_);
+}
+
 Result<Ref<Registration>> Domain::add(std::byte* data, size_t size, Access access, Hold hold) {
   return make(data, size, access, std::move(hold), false);
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fork.h"
@@ -67,6 +68,34 @@ class Registration final : public RefCounted {
   const uint32_t remote_key_;
   const Hold hold_;  // keeps the memory mapped
   const bool temporary_;
+};
+
+// What one link has of the registration of memory that it lets its peer at by a window. One thread
+// at a time.
+class Share final {
+ public:
+  Share() = default;
+  Share(Share&& other) noexcept
+      : domain_(std::move(other.domain_)), memory_(std::move(other.memory_)) {}
+  Share& operator=(Share&& other) noexcept {
+    std::swap(domain_, other.domain_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~Share() { close(); }
+
+  const Ref<Registration>& memory() const { return memory_; }
+  // Before the link lets go of the memory: nobody joins in on its account any more. The
+  // registration stays for as long as this does, and what windows are bound to.
+  void close();
+
+ private:
+  friend class Domain;
+  Share(Ref<Domain> domain, Ref<Registration> memory)
+      : domain_(std::move(domain)), memory_(std::move(memory)) {}
+
+  Ref<Domain> domain_;  // null: closed
+  Ref<Registration> memory_;
 };
 
 // A memory window of type 2: lets the peer of one queue pair, and nobody else, at a part of a
@@ -154,6 +183,10 @@ class Domain final : public RefCounted {
   Result<Ref<Registration>> slab(Slab& slab);
   // The slabs that the arena has dropped since are let go of; call it when the arena says so.
   void slabs_dropped();
+  // What windows are bound to that is in no slab: one registration, kLocalWrite and kBindable, for
+  // all links that let their peers at just these bytes. A link joins in only while another keeps
+  // the memory where it is, and has not closed its share: so these are the same bytes.
+  Result<Share> share(std::byte* data, size_t size);
   // A buffer that is in no slab; `hold` keeps it mapped, or the caller does. kBindable counts only
   // where the device has windows. RESOURCE_EXHAUSTED, INVALID_ARGUMENT (not this process's memory,
   // or read-only and kLocalWrite asked for).
@@ -179,7 +212,13 @@ class Domain final : public RefCounted {
 
  private:
   friend class Registration;
+  friend class Share;
   friend class Window;
+  using Bytes = std::pair<const std::byte*, size_t>;
+  struct Shared {
+    Registration* memory;  // those that share it keep it
+    size_t links;
+  };
   class AsyncEvents;
   Domain(const Library& library, Device device, ibv_context* context, ibv_pd* domain,
          uint32_t inline_bytes, ForkSafety forks);
@@ -190,6 +229,7 @@ class Domain final : public RefCounted {
   // Whether the device has let go of it.
   bool unmake(const Registration& registration) noexcept;
   bool unmake(ibv_mw* window) noexcept;
+  void leave(const Registration& shared) noexcept;
   Status refused(size_t size, int error) const;
   std::vector<Ref<Registration>> take_dropped() TW_REQUIRES(slabs_mutex_);
   void handle_events(uint32_t events);
@@ -207,7 +247,9 @@ class Domain final : public RefCounted {
   // They keep their slab.
   std::map<const Slab*, Ref<Registration>> slabs_ TW_GUARDED_BY(slabs_mutex_);
   bool closed_ TW_GUARDED_BY(slabs_mutex_) = false;
+  Mutex sharing_mutex_;  // held while memory to be shared is pinned, so that it is once
   mutable Mutex mutex_;  // guards what follows
+  std::map<Bytes, Shared> shared_ TW_GUARDED_BY(mutex_);
   std::map<Observer*, Ref<Observer>> observers_ TW_GUARDED_BY(mutex_);
   Ref<AsyncEvents> async_ TW_GUARDED_BY(mutex_);
   DomainStats stats_ TW_GUARDED_BY(mutex_);

@@ -16,6 +16,8 @@ void Endpoint::revoke(bool peer_lives) {
   const MutexLock lock(mutex_);
   if (!life_.revoke()) return;
   for (const auto& pair : pairs_) pair->reset();
+  // Ahead of the link, which lets go of the memory now.
+  for (Exposed& exposed : exposed_) exposed.share.close();
   waiting_.clear();
   if (failure_.ok()) failure_ = {Code::kUnavailable, "the link's memory was taken back"};
   if (attention_ != Attention::kAwake) {

@@ -301,17 +301,26 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
     if (!memory) return memory.status();
     exposed.memory = std::move(*memory);
     exposed.key.key = exposed.memory->remote_key();
+    const RemoteKey key = exposed.key;
     const MutexLock lock(mutex_);
     if (!failure_.ok()) return failure_;
-    exposed_.push_back(exposed);
-    return exposed.key;
+    exposed_.push_back(std::move(exposed));
+    return key;
   }
   // The kernel binds windows to writable memory only, also for reading.
   Ref<Block> block;
   if (domain.device().exact_windows) block = arena_.find(data, size);
-  auto memory =
-      block ? domain.slab(block->slab()) : domain.add(data, size, kLocalWrite | kBindable);
-  if (!memory) return memory.status();
+  Ref<Registration> memory;
+  if (block) {
+    auto slab = domain.slab(block->slab());
+    if (!slab) return slab.status();
+    memory = std::move(*slab);
+  } else {
+    auto share = domain.share(data, size);
+    if (!share) return share.status();
+    exposed.share = std::move(*share);
+    memory = exposed.share.memory();
+  }
   auto window = domain.window();
   if (!window) return window.status();
   exposed.window = std::move(*window);
@@ -322,7 +331,7 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
       if (!failure_.ok()) return failure_;
       if (pairs_[0]->room()) {
         // Whatever tells the peer of the key goes out later, and a bind comes before what follows.
-        ibv_send_wr request = exposed.window->bind(std::move(*memory), data, size, rights);
+        ibv_send_wr request = exposed.window->bind(std::move(memory), data, size, rights);
         Posted what;
         what.kind = Posted::Kind::kBind;
         what.window = exposed.window;
@@ -333,8 +342,9 @@ Result<RemoteKey> Endpoint::expose(std::byte* data, size_t size, Rights rights) 
           return status;
         }
         exposed.key.key = exposed.window->key();
-        exposed_.push_back(exposed);
-        return exposed.key;
+        const RemoteKey key = exposed.key;
+        exposed_.push_back(std::move(exposed));
+        return key;
       }
     }
     if (now() >= deadline)

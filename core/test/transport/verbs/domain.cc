@@ -8,7 +8,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "memory/memfd.h"
@@ -181,6 +185,111 @@ TEST_SUITE("verbs") {
     stuck->release();
     CHECK(domain->stats().registrations == 0);
     CHECK(watch.gone());
+  }
+
+  // What a link holds that lets its peer at memory.
+  struct Grant {
+    Grant(Domain& domain, std::byte* data, size_t size, Rights rights)
+        : share(domain.share(data, size).value()), window(domain.window().value()) {
+      const auto bound = window->bind(share.memory(), data, size, rights).bind_mw.bind_info;
+      memory = bound.mr;
+      access = bound.mw_access_flags;
+    }
+
+    Share share;
+    Ref<Window> window;
+    ibv_mr* memory = nullptr;
+    unsigned access = 0;
+  };
+
+  TEST_CASE("memory that three links expose is registered once, until the last one conceals it") {
+    FakeHost host({usual()});
+    auto domain = open(host);
+    std::array<std::byte, 256> bytes;
+    std::optional<Grant> first(std::in_place, *domain, bytes.data(), 256, kMayRead),
+        second(std::in_place, *domain, bytes.data(), 256, kMayRead | kMayWrite),
+        third(std::in_place, *domain, bytes.data(), 256, kMayUpdate);
+    CHECK(host.counts().registered == 1);
+    CHECK(host.counts().windows == 3);
+    CHECK(domain->stats().pinned == 256);
+    // Nobody comes there but by a window.
+    CHECK(host.counts().last_access == (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND));
+    CHECK(first->memory == second->memory);
+    CHECK(first->memory == third->memory);
+    CHECK(first->access == IBV_ACCESS_REMOTE_READ);
+    CHECK(second->access == (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE));
+    CHECK(third->access == IBV_ACCESS_REMOTE_ATOMIC);
+
+    // Windows that are not exact are bounded by what they lie on: other bytes have their own.
+    std::optional<Grant> part(std::in_place, *domain, bytes.data(), 255, kMayRead);
+    CHECK(host.counts().registered == 2);
+    CHECK(part->memory != first->memory);
+    part.reset();
+
+    first.reset();
+    second.reset();
+    CHECK(host.counts().windows == 1);
+    CHECK(host.counts().regions == 1);
+    third.reset();
+    CHECK(host.counts().regions == 0);
+    CHECK(domain->stats().registrations == 0);
+    first.emplace(*domain, bytes.data(), 256, kMayRead);
+    CHECK(host.counts().registered == 3);
+  }
+
+  TEST_CASE("nobody joins in on memory that all links have let go of, while one still leaves") {
+    FakeHost host({usual()});
+    auto domain = open(host);
+    std::array<std::byte, 256> bytes;
+    Grant first(*domain, bytes.data(), 256, kMayRead), second(*domain, bytes.data(), 256, kMayRead);
+    first.share.close();
+    Grant third(*domain, bytes.data(), 256, kMayRead);
+    CHECK(third.memory == second.memory);
+    second.share.close();
+    second.share.close();  // nothing more
+    third.share.close();
+    // Other pages may lie there now.
+    Grant fresh(*domain, bytes.data(), 256, kMayRead);
+    CHECK(fresh.memory != third.memory);
+    CHECK(Grant(*domain, bytes.data(), 256, kMayRead).memory == fresh.memory);
+    CHECK(host.counts().regions == 2);
+  }
+
+  TEST_CASE("memory that the device refuses is shared by nobody") {
+    FakeHost host({usual()});
+    auto domain = open(host);
+    std::array<std::byte, 256> bytes;
+    host.lockable = 0;
+    CHECK(domain->share(bytes.data(), 256).status().code() == Code::kResourceExhausted);
+    host.lockable = SIZE_MAX;
+    const auto shared = domain->share(bytes.data(), 256);
+    REQUIRE(shared.ok());
+    CHECK(host.counts().regions == 1);
+    CHECK(in_child([&] {
+            const auto refused = domain->share(bytes.data(), 256);
+            return refused.ok() || refused.status().code() != Code::kFailedPrecondition;
+          }) == 0);
+  }
+
+  TEST_CASE("links that come and go at once share what is there") {
+    FakeHost host({usual()});
+    auto domain = open(host);
+    std::array<std::byte, 256> bytes;
+    std::vector<std::thread> links;
+    std::atomic<int> wrong{0};
+    for (int i = 0; i < 4; ++i) {
+      links.emplace_back([&] {
+        for (int round = 0; round < 500; ++round) {
+          const auto share = domain->share(bytes.data(), 256);
+          wrong += !share.ok() || share->memory()->handle()->addr != bytes.data() ||
+                   share->memory()->handle()->length != 256;
+        }
+      });
+    }
+    for (std::thread& link : links) link.join();
+    CHECK(wrong == 0);
+    CHECK(host.counts().regions == 0);
+    CHECK(domain->stats().registrations == 0);
   }
 
   TEST_CASE("too little lockable memory is explained with the limit and the commands") {

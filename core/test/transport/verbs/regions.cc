@@ -34,7 +34,15 @@ struct Exposed {
       memory = own;
     }
     for (size_t i = 0; i < memory.size(); ++i) memory[i] = pattern(i);
-    auto exposed = pair.a->expose(memory.data() + 64, kRegion, rights);
+    let_in(memory.data() + 64, rights);
+  }
+  // kRegion bytes that others have as well, as they are.
+  Exposed(Rights rights, std::byte* shared, VerbsWorld& world) : pair(world.join()) {
+    let_in(shared, rights);
+  }
+
+  void let_in(std::byte* data, Rights rights) {
+    auto exposed = pair.a->expose(data, kRegion, rights);
     INFO((exposed.ok() ? std::string{} : exposed.status().details()));
     REQUIRE(exposed.ok());
     key = *exposed;
@@ -132,6 +140,68 @@ TEST_CASE("verbs regions: reads, writes and atomics do what they say") {
   swap.id = ++region.id;
   REQUIRE(region.run(swap).ok());  // 7 is there now: nothing is swapped
   CHECK(old == 7);
+}
+
+TEST_CASE("verbs regions: links share the registration of what they expose, and no rights") {
+  TENSORWIRE_NEEDS_VERBS;
+  VerbsWorld own;  // whose registrations are those of this test
+  REQUIRE(own.here());
+  if (!own.context->rails().value().front().domain->device().windows)
+    return not_tried("this device has no memory windows of type 2");
+  std::vector<std::byte> memory(kRegion);
+  for (size_t i = 0; i < kRegion; ++i) memory[i] = pattern(i);
+  std::array<std::byte, 64> mine{};
+  const auto reads = [&](Exposed& link) {
+    mine.fill({});
+    REQUIRE(link.run(link.operation(Kind::kRead, mine.data(), mine.size(), kRegion - 64)).ok());
+    for (size_t i = 0; i < mine.size(); ++i) REQUIRE(mine[i] == pattern(kRegion - 64 + i));
+  };
+  const auto refuses = [&](Exposed& link, Kind kind) {
+    CHECK(link.run(link.operation(kind, mine.data(), mine.size(), 0)).code() ==
+          Code::kPermissionDenied);
+    for (size_t i = 0; i < kRegion; ++i) REQUIRE(memory[i] == pattern(i));
+  };
+  const auto registrations = [&] { return own.context->stats().registrations; };
+
+  Exposed first(kMayRead, memory.data(), own);
+  const size_t with_one = registrations();
+  Exposed second(kMayRead | kMayWrite, memory.data(), own), third(kMayRead, memory.data(), own);
+  // Each end of a link has its buffers besides.
+  CHECK(registrations() == with_one + 4);
+  CHECK(own.context->stats().windows == 3);
+  for (Exposed* const link : {&first, &second, &third}) reads(*link);
+
+  first.pair.a->conceal(first.key);
+  CHECK(own.context->stats().windows == 2);
+  refuses(first, Kind::kRead);
+  reads(second);
+  reads(third);
+  std::memcpy(mine.data(), memory.data(), mine.size());
+  REQUIRE(second.run(second.operation(Kind::kWrite, mine.data(), mine.size(), 0)).ok());
+  const size_t with_two = registrations();
+  second.pair.a->conceal(second.key);
+  CHECK(registrations() == with_two);
+  reads(third);
+  third.pair.a->conceal(third.key);
+  CHECK(registrations() == with_two - 1);
+  CHECK(own.context->stats().windows == 0);
+
+  // What a peer may not do is not made good by what another one may; and a link that is lost takes
+  // nothing from the others.
+  Exposed reader(kMayRead, memory.data(), own), writer(kMayRead | kMayWrite, memory.data(), own);
+  refuses(reader, Kind::kWrite);
+  reads(writer);
+  const size_t shared = registrations();
+  reader.pair.a->revoke();
+  Exposed late(kMayRead, memory.data(), own);
+  CHECK(registrations() == shared + 2);
+  writer.pair.a->revoke();
+  reads(late);
+  late.pair.a->revoke();
+  // All have taken the memory back, so that something else may lie there.
+  Exposed fresh(kMayRead, memory.data(), own);
+  CHECK(registrations() == shared + 2 + 3);
+  reads(fresh);
 }
 
 TEST_CASE("verbs regions: what is outside, or not permitted, is refused and breaks the link") {
