@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from tensorwire.weights import plan, wire
 from tensorwire.weights.source import Source, TornError
 
 SIZE = 1 << 20
+ROUNDS = 30
+"""Of pulls that race with a trainer: as many, and up to so many more as one of them is torn."""
+FEW = 10
+"""Over RDMA, whose device may be an emulated one."""
 
 READER = (
     "params = {{'a': np.zeros(1 << 20, np.uint8)}};"
@@ -160,24 +165,34 @@ def test_torn_reads_are_found(transport: str, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Source, "_take", counted)
     with other() as trainer:
-        trainer.do("import threading, time; stop = threading.Event()")
+        trainer.do("import threading; stop = threading.Event()")
         trainer.do("params = {name: np.zeros(1 << 19, np.uint8) for name in 'abcdefgh'}")
         trainer.do("made = publisher(params, mode='in_place')")
         trainer.do(
-            "def train():\n"
-            "    while not stop.is_set():\n"
-            "        with made[0].update(timeout=0):\n"
-            "            number = made[0].version + 1\n"
-            "            for array in params.values():\n"
-            "                array.fill(number % 251)\n"
-            "        stop.wait(0.0005 * (number % 10))  # now and then while it is pulled\n"
+            "def step():\n"
+            "    with made[0].update(timeout=0):\n"
+            "        number = made[0].version + 1\n"
+            "        for array in params.values():\n"
+            "            array.fill(number % 251)\n"
+            "    return number\n"
         )
-        trainer.do("thread = threading.Thread(target=train); thread.start()")
+        # From an eighth of what a pull takes to 16 times as long.
+        trainer.do(
+            "def train(pull):\n"
+            "    while not stop.is_set():\n"
+            "        stop.wait(pull * 2 ** (step() % 8 - 3))\n"
+        )
         mine = {name: np.zeros(1 << 19, np.uint8) for name in "abcdefgh"}
         with weights.Subscriber(channel(trainer.do("made[2]"), transport), mine) as reader:
-            rounds = 0
-            while rounds < 30 or (torn == 0 and rounds < 2000):
-                number = reader.pull(at_least=reader.version + 1, timeout=20).number
+            for _ in range(2):  # the first one also opens the link
+                trainer.do("step()")
+                began = time.monotonic()
+                reader.pull(at_least=reader.version + 1, timeout=60)
+                took = time.monotonic() - began
+            trainer.do(f"thread = threading.Thread(target=train, args=({took},)); thread.start()")
+            rounds, least = 0, FEW if transport == "verbs" else ROUNDS
+            while rounds < least or (torn == 0 and rounds < 60 * least):
+                number = reader.pull(at_least=reader.version + 1, timeout=60).number
                 rounds += 1
                 assert {(int(a.min()), int(a.max())) for a in mine.values()} == {
                     (number % 251, number % 251)
