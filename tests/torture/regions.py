@@ -22,11 +22,10 @@ from tensorwire import remote, weights
 from tensorwire.remote import Add, Rights
 from tensorwire.transports import why_not
 
-KILLS: Final = 1000
-VISITS: Final = 1000
+KILLS: Final = {"shm": 1000, "tcp": 1000, "verbs": 50}
+VISITS: Final = {"shm": 1000, "tcp": 1000, "verbs": 100}
+"""The device of verbs may be an emulated one."""
 TRANSPORTS: Final = ("shm", "tcp")
-BY_DEVICE: Final = 0.05
-"""Of the counts above over verbs, whose device may be an emulated one."""
 SIZES: Final = (16, 3_000, 70_000, 600_000)
 """Elements of 4 bytes: within a message, in chunks, and more than a ring holds."""
 KINDS: Final = ("made", "exposed")
@@ -96,7 +95,7 @@ def _killed(transport: str, scale: float, seed: int, say: Say) -> Row:
         cases = list(itertools.product(KINDS, SIZES))
         with child(reader) as owner:
             target = f"127.0.0.1:{owner.talk.hear()}"
-            count = scaled(KILLS, scale * _share(transport), len(cases))
+            count = scaled(KILLS[transport], scale, len(cases))
             settled = max(count // 5, len(cases))
             before: dict[str, float] = {}
             while row.attempts < count and row.failed < Row.KEPT:
@@ -157,7 +156,7 @@ def visitor(talk: Conversation, order: dict[str, Any]) -> None:
 
 def _visited(transport: str, scale: float, seed: int, say: Say) -> Row:
     with tormented(f"reconnects · {transport}", say) as row:
-        count = scaled(VISITS, scale * _share(transport), 5)
+        count = scaled(VISITS[transport], scale, 5)
         with child(owner) as host:
             target = f"127.0.0.1:{host.talk.hear()}"
             order = {"target": target, "transport": transport}
@@ -173,10 +172,6 @@ def _visited(transport: str, scale: float, seed: int, say: Say) -> Row:
                 if raised != warm + count:
                     row.fail(f"{warm + count} visits have raised the signal to {raised}")
     return row
-
-
-def _share(transport: str) -> float:
-    return BY_DEVICE if transport == "verbs" else 1.0
 
 
 def signals(scale: float, seed: int, say: Say) -> list[Row]:
