@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 from tests.remote.pairs import ALL, PATIENCE, Pair, pair, served
+from tests.transports import HERE
 
 import tensorwire as tw
 from tensorwire import remote
-from tensorwire.remote import Handle, Rights, messages
+from tensorwire.remote import Add, Handle, Rights, messages
 from tensorwire.remote.exposed import conceal
 
 
@@ -136,6 +137,46 @@ def test_each_peer_has_rights_of_its_own() -> None:
             constant.grant(tcp, Rights.WRITE)
         with pytest.raises(ValueError, match="more than"):
             first.host.empty(4, rights=Rights.READ, peers={tcp: Rights.WRITE})
+
+
+@pytest.mark.skipif("verbs" not in HERE, reason="needs an RDMA device")
+@pytest.mark.parametrize("transport", ["verbs"])
+def test_peers_share_what_the_device_knows_of_a_tensor(transport: Any) -> None:
+    """One registration of the tensor, and one of its signal, for all of them."""
+
+    def registrations() -> Any:
+        """Of this process, which has all ends."""
+        link: Any = first.device.stats()["link"]
+        return link["registrations"]
+
+    def permitted(device: remote.Device) -> bool:
+        with suppress(remote.PermissionDeniedError):
+            return bool((device.open(exposed.handle).read() == len(tensors) - 1).all())
+        return False
+
+    with (
+        pair(transport) as first,
+        remote.connect(first.target, transport=transport, timeout=PATIENCE) as second,
+        remote.connect(first.target, transport=transport, timeout=PATIENCE) as third,
+    ):
+        devices = [first.device, second, third]
+        with first.host.empty(1 << 16, "uint8", rights=ALL) as earlier:  # for what is made once
+            for device in devices:
+                device.open(earlier.handle).write(np.ones(1 << 16, np.uint8), signal=Add())
+        exposed = first.host.empty(1 << 16, "uint8", rights=ALL)
+        before = registrations()
+        tensors = [device.open(exposed.handle) for device in devices]
+        assert registrations() == before + 2
+        for number, tensor in enumerate(tensors):
+            tensor.write(np.full(1 << 16, number, np.uint8), signal=Add())
+            assert (exposed.array == number).all()
+        assert registrations() == before + 2
+        assert exposed.signal.value == len(tensors)
+        exposed.grant(first.server.peers()[0], Rights.NONE)
+        assert registrations() == before + 2
+        assert [permitted(device) for device in devices].count(False) == 1
+        exposed.conceal()
+        assert registrations() == before
 
 
 def test_peers_allocate_within_a_budget() -> None:
