@@ -23,7 +23,7 @@ from tensorwire.remote import Add, Rights
 from tensorwire.transports import why_not
 
 KILLS: Final = {"shm": 1000, "tcp": 1000, "verbs": 50}
-VISITS: Final = {"shm": 1000, "tcp": 1000, "verbs": 100}
+VISITS: Final = {"shm": 1000, "tcp": 1000, "verbs": 50}
 """The device of verbs may be an emulated one."""
 TRANSPORTS: Final = ("shm", "tcp")
 SIZES: Final = (16, 3_000, 70_000, 600_000)
