@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``channel.unary_unary(...)`` and its siblings return: one method of a server, callable.
 
-Each call takes the link where there is one, else whatever ``Way.route`` says. The arguments of a
-call beside its request are those of ``CallOptions``, positional or by name, as gRPC's methods take
-them. ``UnaryUnary.__call__`` has the shortest way written out, because it is what small calls spend
-their time in.
+Each call takes the link where there is one, else whatever ``Way.route`` says. Each method declares
+the arguments of gRPC's own, by its names and in its order. ``UnaryUnary.__call__`` has the shortest
+way written out, because it is what small calls spend their time in.
 """
 
 from __future__ import annotations
@@ -314,39 +313,81 @@ class UnaryUnary(_MultiCallable, _UnaryUnary):
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
 
-    def with_call(self, request: Any, *args: Any, **named: Any) -> tuple[Any, grpc.Call]:
+    def with_call(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> tuple[Any, grpc.Call]:
         if running_loop() is not None:
             self._tell()
-        options = CallOptions(*args, **named)
+        options = CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
         try:
             response: tuple[Any, grpc.Call] = self._call(request, options, True)
         except _core.StatusError as error:
             raise status.CallError(error.code, error.details) from None
         return response
 
-    def future(self, request: Any, *args: Any, **named: Any) -> Any:
-        return self._begin(ResponseFuture, True, request, CallOptions(*args, **named))
+    def future(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
+        return self._begin(ResponseFuture, True, request, options)
 
 
 class UnaryStream(_MultiCallable, _UnaryStream):
     arity = "unary_stream"
 
-    def __call__(self, request: Any, *args: Any, **named: Any) -> Any:
-        return self._begin(ResponseStream, True, request, CallOptions(*args, **named))
+    def __call__(
+        self,
+        request: Any,
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
+        return self._begin(ResponseStream, True, request, options)
 
 
 class StreamUnary(_MultiCallable, _StreamUnary):
     arity = "stream_unary"
 
-    def __call__(self, request_iterator: Iterable[Any], *args: Any, **named: Any) -> Any:
-        return self.with_call(request_iterator, *args, **named)[0]
+    def __call__(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        return self.with_call(
+            request_iterator, timeout, metadata, credentials, wait_for_ready, compression
+        )[0]
 
     def with_call(
-        self, request_iterator: Iterable[Any], *args: Any, **named: Any
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
     ) -> tuple[Any, grpc.Call]:
         if running_loop() is not None:
             self._tell()
-        options = CallOptions(*args, **named)
+        options = CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
         link, options = self._route(options)
         if link is None:
             answer: tuple[Any, grpc.Call] = self._stock().with_call(
@@ -360,16 +401,32 @@ class StreamUnary(_MultiCallable, _StreamUnary):
             call.cancel()  # Ctrl-C
             raise
 
-    def future(self, request_iterator: Iterable[Any], *args: Any, **named: Any) -> Any:
-        options = CallOptions(*args, **named)
+    def future(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
         return self._begin(ResponseFuture, False, request_iterator, options)
 
 
 class StreamStream(_MultiCallable, _StreamStream):
     arity = "stream_stream"
 
-    def __call__(self, request_iterator: Iterable[Any], *args: Any, **named: Any) -> Any:
-        options = CallOptions(*args, **named)
+    def __call__(
+        self,
+        request_iterator: Iterable[Any],
+        timeout: float | None = None,
+        metadata: Metadata = None,
+        credentials: grpc.CallCredentials | None = None,
+        wait_for_ready: bool | None = None,
+        compression: grpc.Compression | None = None,
+    ) -> Any:
+        options = CallOptions(timeout, metadata, credentials, wait_for_ready, compression)
         return self._begin(ResponseStream, False, request_iterator, options)
 
 
