@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,6 +96,11 @@ inline Wait wait_of(const tw_wait* wait) {
   return {deadline(), wait->interrupted, wait->context};
 }
 
+// Of the bytes of a message; negative: nobody has said.
+inline std::optional<uint64_t> limit_of(int64_t max_message) {
+  return max_message < 0 ? std::nullopt : std::optional(static_cast<uint64_t>(max_message));
+}
+
 // TW_OK: the wait is over. `late`: what did not happen in time.
 inline int report(tw_status* status, Ended ended, std::string_view late) {
   if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
@@ -105,18 +111,6 @@ inline int report(tw_status* status, Ended ended, std::string_view late) {
 inline int report(tw_status* status, const Result<bool>& done) {
   if (!done) return report(status, done.status());
   return *done ? TW_OK : TW_INTERRUPTED;
-}
-
-// Waits for what `look` says that comes next, or until it is `closed` and nothing does.
-template <class Look>
-Ended await_next(const tw_wait* wait, bool& closed, Look&& look) {
-  return wait_through(wait_of(wait), [&](Nanos slice) {
-    const auto next = look(slice);
-    using Next = decltype(next);
-    closed = next == Next::kClosed;
-    if (next == Next::kTimeout) return Waited::kTimeout;
-    return next == Next::kSignal ? Waited::kSignal : Waited::kDone;
-  });
 }
 
 // Tells the owner of lent memory, when the last reference goes.

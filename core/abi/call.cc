@@ -14,8 +14,6 @@ static_assert(TW_ON_END == static_cast<int>(Call::Happening::kEnded) &&
 int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) try {
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
-  // Without a wait while messages are there: a stream is read at full speed.
-  if ((*out = take(*of(call)))) return TW_OK;
   const Ended ended = wait_message(*of(call), wait_of(wait));
   if (ended != Ended::kDone) return report(status, ended, "no message came in time");
   *out = take(*of(call));
@@ -87,10 +85,8 @@ int tw_call_outcome(tw_client_call* call, const tw_wait* wait, int32_t* code,
                     tw_metadata** trailing, tw_status* status) try {
   *trailing = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
-  if (!of(call)->ended()) {
-    const Ended ended = wait_ended(*of(call), wait_of(wait));
-    if (ended != Ended::kDone) return report(status, ended, "the call has not ended yet");
-  }
+  const Ended ended = wait_ended(*of(call), wait_of(wait));
+  if (ended != Ended::kDone) return report(status, ended, "the call has not ended yet");
   const Outcome& outcome = of(call)->outcome();
   *code = static_cast<int32_t>(outcome.code);
   *trailing = handle(outcome.trailing);
@@ -120,19 +116,14 @@ int tw_call_metadata(const tw_server_call* call, tw_metadata** out, tw_status* s
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }
-const char* tw_call_peer(const tw_call* call) {
-  const Peer& peer = of(call)->link().peer();
-  return (peer.caller.empty() ? peer.address : peer.caller).c_str();
-}
+const char* tw_call_peer(const tw_call* call) { return of(call)->link().peer().origin().c_str(); }
 const char* tw_call_agent(const tw_call* call) { return of(call)->link().peer().agent.c_str(); }
 const char* tw_call_transport(const tw_call* call) { return of(call)->link().transport(); }
 int tw_call_active(const tw_server_call* call) {
   return of(call)->active() && !of(call)->link().inherited();
 }
 int tw_call_drop_if_over(tw_server_call* call) try {
-  if (of(call)->link().inherited() || of(call)->drop_if_over()) return 1;
-  of(call)->begun();
-  return 0;
+  return of(call)->link().inherited() || !of(call)->take_up();
 } catch (const std::bad_alloc&) {
   return none(of(call)->ended() ? 1 : 0);
 }
@@ -186,11 +177,8 @@ int tw_events_descriptor(tw_events* queue, int* descriptor, tw_status* status) t
 }
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed) {
-  bool over = false;
   size_t taken = 0;
-  (void)await_next(wait, over,
-                   [&](Nanos slice) { return of(queue)->take({tokens, room}, taken, slice); });
-  *closed = over;
+  *closed = await_tokens(*of(queue), {tokens, room}, taken, wait_of(wait)) == Awaited::kClosed;
   return taken;
 }
 int tw_events_push(tw_events* queue, uint64_t token) try {

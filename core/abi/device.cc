@@ -3,7 +3,6 @@
 #include "abi/device.h"
 
 #include "abi/abi.h"
-#include "base/text.h"
 #include "device/cuda_driver.h"
 
 namespace tw::abi {
@@ -12,13 +11,8 @@ Result<std::optional<collective::DevicePlace>> place_of(const tw_device* device,
   if (!device) return std::optional<collective::DevicePlace>();
   const auto driver = device::cuda_driver();
   if (!driver) return driver.status();
-  if (device->ordinal >= (*driver)->devices())
-    return Status{Code::kInvalidArgument,
-                  text({"there is no device ", device->ordinal, " among ", (*driver)->devices()})};
-  const device::Stream stream{reinterpret_cast<uintptr_t>(device->stream)};
-  if (device->ordinal >= 0)
-    return std::optional(collective::DevicePlace{*driver, device->ordinal, stream});
-  return collective::place_of(**driver, in, out, stream);
+  return collective::place_of(**driver, device->ordinal, in, out,
+                              device::Stream{reinterpret_cast<uintptr_t>(device->stream)});
 }
 
 }  // namespace tw::abi

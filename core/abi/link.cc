@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: links that this process makes.
 #include "abi/abi.h"
+#include "call/connect.h"
 
 using namespace tw;
 using namespace tw::abi;
@@ -22,15 +23,8 @@ int tw_connect(const tw_invitation* invitation, tw_server* serves, int64_t timeo
   in.hello = *hello;
   const auto wanted = wanted_by(invitation->thresholds);
   if (!wanted) return report(status, wanted.status());
-  auto connected = meet::connect(**runtime, in, deadline_after(timeout_ns));
-  if (!connected) return report(status, connected.status());
-  const uint64_t limit = invitation->max_message < 0
-                             ? (*runtime)->settings().max_message_bytes
-                             : static_cast<uint64_t>(invitation->max_message);
-  auto port =
-      serves ? of(serves)->join(std::move(*connected), limit, *wanted)
-             : CallPort::create(**runtime, std::move(connected->transport),
-                                std::move(connected->peer), limit, Link::Role::kClient, *wanted);
+  auto port = connect(**runtime, in, serves ? of(serves) : nullptr,
+                      {limit_of(invitation->max_message), *wanted}, {deadline_after(timeout_ns)});
   if (!port) return report(status, port.status());
   *out = reinterpret_cast<tw_link*>(port->leak());
   return TW_OK;
@@ -40,6 +34,6 @@ int tw_connect(const tw_invitation* invitation, tw_server* serves, int64_t timeo
 
 void tw_link_release(tw_link* link) {
   if (of(link)->link().inherited()) return;
-  of(link)->link().surely([&] { of(link)->abandon(); });
+  of(link)->abandon();
   of(link)->release();
 }

@@ -215,9 +215,7 @@ int tw_shared_wait_any(const tw_shared_word* words, size_t count, const tw_wait*
 }
 
 void tw_shared_nudge(tw_shared* shared) { nudge(*of(shared)); }
-uint32_t tw_shared_nudges(const tw_shared* shared) {
-  return of(shared)->nudges.load(std::memory_order_acquire);
-}
+uint32_t tw_shared_nudges(const tw_shared* shared) { return nudges_of(*of(shared)); }
 
 int tw_access_wait(tw_access* access, const tw_wait* wait, tw_status* status) try {
   if (access->port->link().inherited()) return inherited(status, "operation");

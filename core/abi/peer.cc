@@ -38,9 +38,7 @@ uint64_t tw_peer_trace(const tw_peer* peer, tw_visit_event visit, void* context)
   return none<uint64_t>();
 }
 void tw_peer_close(tw_peer* peer) {
-  if (of(peer)->link().inherited()) return;
-  of(peer)->link().surely(
-      [&] { of(peer)->link().close({Code::kCancelled, "the channel was closed"}); });
+  if (!of(peer)->link().inherited()) of(peer)->close();
 }
 int tw_peer_notify_gone(tw_peer* peer, tw_events* queue, uint64_t token) try {
   Ref<EventQueue> to = Ref<EventQueue>::share(of(queue));
@@ -67,27 +65,15 @@ Beginning beginning_of(std::string_view method, const Pairs& metadata, Outbox& o
           {}};
 }
 
-// Memory of a caller that blocks.
-class Places {
- public:
-  Places(const tw_place* places, size_t count) {
-    buffers_.reserve(count);
-    for (const tw_place& place : std::span(places, count))
-      buffers_.push_back(place.data ? make_ref<PostedBuffer>(static_cast<std::byte*>(place.data),
-                                                             place.size, Hold{})
-                                    : nullptr);
-  }
-  Places(const Places&) = delete;
-  Places& operator=(const Places&) = delete;
-  ~Places() {
-    for (const auto& buffer : buffers_)
-      if (buffer) buffer->withdraw();
-  }
-  std::span<const Ref<PostedBuffer>> buffers() const { return buffers_; }
-
- private:
-  std::vector<Ref<PostedBuffer>> buffers_;
-};
+std::vector<Ref<PostedBuffer>> places_of(std::span<const tw_place> places) {
+  std::vector<Ref<PostedBuffer>> buffers;
+  buffers.reserve(places.size());
+  for (const tw_place& place : places)
+    buffers.push_back(
+        place.data ? make_ref<PostedBuffer>(static_cast<std::byte*>(place.data), place.size, Hold{})
+                   : nullptr);
+  return buffers;
+}
 
 }  // namespace
 
@@ -115,10 +101,10 @@ int tw_peer_unary_into(tw_peer* peer, const char* method, size_t method_size, tw
   Outbox outbox(payload);
   if (of(peer)->link().inherited()) return inherited(status, "link");
   const Pairs pairs(metadata);
-  const Places wanted(places, count);
+  const auto wanted = places_of({places, count});
   Ref<ClientCall> call;
   Beginning beginning = beginning_of({method, method_size}, pairs, outbox, payload, TW_HALF_CLOSE);
-  beginning.places = wanted.buffers();
+  beginning.places = wanted;
   const auto done = unary(*of(peer), beginning, until, call);
   if (const int result = report(status, done); result != TW_OK) return result;
   reply->message = take(*call);

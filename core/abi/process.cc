@@ -2,8 +2,9 @@
 // The C ABI: the process, its memory, and what comes ahead of a link.
 #include "abi/abi.h"
 #include "engine/allocation.h"
-#include "memory/huge_pages.h"
+#include "process/arena_allocator.h"
 #include "process/copying.h"
+#include "process/posting.h"
 #include "wire/welcome.h"
 
 using namespace tw;
@@ -69,12 +70,10 @@ int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) tr
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   Audit::Line line;
-  bool closed = false;
-  const Ended ended =
-      await_next(wait, closed, [&](Nanos slice) { return (*runtime)->audit().next(line, slice); });
-  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
-  if (ended == Ended::kTimeout) return report(status, Code::kDeadlineExceeded, "nothing to tell");
-  if (closed) return report(status, Code::kUnavailable, "the audit is closed");
+  const Awaited next = await_line((*runtime)->audit(), line, wait_of(wait));
+  if (next == Awaited::kInterrupted) return TW_INTERRUPTED;
+  if (next == Awaited::kTimeout) return report(status, Code::kDeadlineExceeded, "nothing to tell");
+  if (next == Awaited::kClosed) return report(status, Code::kUnavailable, "the audit is closed");
   const IncidentName name = name_of(line.incident);
   out->kind = name.kind;
   out->reason = name.reason;
@@ -145,11 +144,7 @@ int tw_published(const void* data, size_t size) try {
 
 void* tw_arena_allocate(size_t size) try {
   auto runtime = Runtime::get();
-  if (!runtime) return nullptr;
-  auto block = (*runtime)->arena().allocate_with_room(std::max(size, page_size()));
-  if (!block) return nullptr;
-  (*runtime)->memory_used();
-  return block->leak()->data();
+  return runtime ? arena_allocate(**runtime, size) : nullptr;
 } catch (const std::bad_alloc&) {
   return none<void*>();
 }
@@ -163,11 +158,7 @@ int tw_arena_holds(const void* data, size_t size) try {
 
 int tw_arena_free(void* data) try {
   auto runtime = Runtime::get();
-  if (!runtime) return 0;
-  const Ref<Block> block = (*runtime)->arena().find(data, 0);
-  if (!block || block->data() != data) return 0;
-  block->release();  // the reference that tw_arena_allocate leaked
-  return 1;
+  return runtime && arena_free(**runtime, data);
 } catch (const std::bad_alloc&) {
   return none(0);  // there was no runtime, hence no block
 }
@@ -226,21 +217,15 @@ int tw_message_leased(const tw_message* message) {
 }
 
 void tw_post(void* data, size_t size, const tw_owner* owner) try {
-  const Hold held = lent_by<PostedOwner>(*owner);
-  auto runtime = Runtime::get();
-  if (!runtime || size < PostedBuffer::kSmallest) return;
-  wish_huge_pages(data, size);
-  (*runtime)->pool().post(make_ref<PostedBuffer>(static_cast<std::byte*>(data), size, held));
-  (*runtime)->memory_used();
+  auto buffer =
+      make_ref<PostedBuffer>(static_cast<std::byte*>(data), size, lent_by<PostedOwner>(*owner));
+  if (auto runtime = Runtime::get()) post(**runtime, std::move(buffer));
 } catch (const std::bad_alloc&) {
   const Shortage shortage;  // the owner has been told, or is by now
 }
 void* tw_message_posted(tw_message* message) {
-  const auto& segments = message->message.segments;
-  if (segments.size() != 1) return nullptr;
-  RefCounted* const held = segments[0].hold.get();
-  if (!held || typeid(*held) != typeid(PostedBuffer)) return nullptr;
-  RefCounted* const owner = static_cast<PostedBuffer*>(held)->owner().get();
+  const PostedBuffer* const posted = posted_for(message->message);
+  RefCounted* const owner = posted ? posted->owner().get() : nullptr;
   if (!owner || typeid(*owner) != typeid(PostedOwner)) return nullptr;
   return static_cast<PostedOwner*>(owner)->disown();
 }

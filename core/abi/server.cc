@@ -6,10 +6,7 @@ using namespace tw;
 using namespace tw::abi;
 
 int tw_server_create(int64_t max_message, tw_server** out, tw_status* status) try {
-  auto runtime = Runtime::get();
-  if (!runtime) return report(status, runtime.status());
-  auto made = Server::create(max_message < 0 ? (*runtime)->settings().max_message_bytes
-                                             : static_cast<uint64_t>(max_message));
+  auto made = Server::create(limit_of(max_message));
   if (!made) return report(status, made.status());
   *out = reinterpret_cast<tw_server*>(made->leak());
   return TW_OK;
@@ -74,11 +71,9 @@ int tw_server_next(tw_server* server, const tw_wait* wait, tw_server_call** call
   *count = 0;
   if (of(server)->inherited()) return inherited(status, "server");
   std::vector<Ref<ServerCall>> fresh;
-  bool closed = false;
-  const Ended ended =
-      await_next(wait, closed, [&](Nanos slice) { return of(server)->next(fresh, room, slice); });
-  if (ended == Ended::kInterrupted) return TW_INTERRUPTED;
-  if (closed) return report(status, Code::kUnavailable, "the server is closed");
+  const Awaited next = await_calls(*of(server), fresh, room, wait_of(wait));
+  if (next == Awaited::kInterrupted) return TW_INTERRUPTED;
+  if (next == Awaited::kClosed) return report(status, Code::kUnavailable, "the server is closed");
   for (auto& call : fresh) calls[(*count)++] = handle(std::move(call));
   return TW_OK;
 } catch (const std::bad_alloc&) {
@@ -105,8 +100,8 @@ void tw_server_trace(const tw_server* server, tw_begin_trace begin, tw_visit_eve
 }
 void tw_server_peers(tw_server* server, tw_visit_peer visit, void* context) {
   if (of(server)->inherited()) return;
-  of(server)->each_port([&](ServerPort& port) {
-    if (port.ready()) visit(context, reinterpret_cast<tw_peer*>(static_cast<CallPort*>(&port)));
+  of(server)->each_peer([&](ServerPort& port) {
+    visit(context, reinterpret_cast<tw_peer*>(static_cast<CallPort*>(&port)));
   });
 }
 int tw_server_notify_peers(tw_server* server, tw_events* queue, uint64_t token,

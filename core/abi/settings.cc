@@ -39,16 +39,7 @@ void tell(Facts facts, tw_visit_fact visit, void* context) {
 int tw_settings(tw_visit_fact visit, void* context, tw_status* status) try {
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
-  Facts facts;
-  each_setting((*runtime)->settings(), (*runtime)->kinds(),
-               [&](const Setting& setting, const Value* value, const Value*) {
-                 if (!value) return;
-                 if (const auto* const number = std::get_if<uint64_t>(value))
-                   facts.emplace_back(setting.name, static_cast<int64_t>(*number));
-                 else
-                   facts.emplace_back(setting.name, value_text(*value, setting.permitted));
-               });
-  tell(std::move(facts), visit, context);
+  tell(settings_in_force((*runtime)->settings(), (*runtime)->kinds()), visit, context);
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
@@ -62,19 +53,15 @@ int tw_link_tuning(tw_status* status) try {
 }
 
 void tw_each_setting(tw_visit_setting visit, void* context) try {
-  each_setting({}, usual_kinds(), [&](const Setting& setting, const Value*, const Value* usual) {
-    const std::string fallback = setting.fallback ? setting.fallback
-                                 : usual          ? value_text(*usual, setting.permitted)
-                                                  : "";
-    const std::string permitted = permitted_text(setting.permitted);
-    const tw_setting out{setting.variable, setting.name,      nullptr,
-                         fallback.c_str(), permitted.c_str(), setting.help};
+  each_variable(usual_kinds(), [&](const Variable& variable) {
+    const Setting& setting = variable.setting;
+    const tw_setting out{variable.name,
+                         setting.name,
+                         variable.alias ? setting.variable : nullptr,
+                         variable.fallback.c_str(),
+                         variable.permitted.c_str(),
+                         setting.help};
     visit(context, &out);
-    if (!setting.alias) return;
-    const std::string other = permitted_text(setting.alias_permitted);
-    const tw_setting alias{setting.alias, setting.name, setting.variable, "",
-                           other.c_str(), setting.help};
-    visit(context, &alias);
   });
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
@@ -110,17 +97,13 @@ int tw_choose_policy(const char* transport, const char* forbid, tw_visit_policy 
 }
 
 void tw_host(tw_visit_fact visit, void* context) try {
-  auto runtime = Runtime::get();
-  tell(runtime ? host_facts((*runtime)->settings(), (*runtime)->kinds())
-               : host_facts({}, usual_kinds()),
-       visit, context);
+  tell(host_facts(), visit, context);
 } catch (const std::bad_alloc&) {
   const Shortage shortage;
 }
 
 void tw_each_transport(tw_visit_transport visit, void* context) try {
-  for (const auto& kind : usual_kinds()) {
-    if (!kind->chosen()) continue;
+  for (const Kind* kind : chosen_kinds(usual_kinds())) {
     const std::string name(kind->name());
     const tw_transport out{name.c_str(), kind->socket() == Kind::Socket::kUnix, kind->lends()};
     visit(context, &out);

@@ -34,10 +34,14 @@ Waited wait_any(std::span<const AwaitedWord> words, Nanos spin, Nanos deadline) 
     return std::ranges::any_of(words, [](const AwaitedWord& word) {
       const std::atomic_ref value(*reinterpret_cast<uint64_t*>(word.memory->data() + word.offset));
       return value.load(std::memory_order_acquire) >= word.at_least ||
-             word.memory->nudges.load(std::memory_order_acquire) != word.nudges;
+             nudges_of(*word.memory) != word.nudges;
     });
   };
   return wait_nudged(memories, done, {spin, glance}, deadline);
+}
+
+uint32_t nudges_of(const SharedMemory& memory) {
+  return memory.nudges.load(std::memory_order_acquire);
 }
 
 void nudge(SharedMemory& memory) {

@@ -60,5 +60,7 @@ Status check(const AwaitedWord& word);
 Waited wait_any(std::span<const AwaitedWord> words, Nanos spin, Nanos deadline);
 // Has those who wait for words of this memory look at more than the words.
 void nudge(SharedMemory& memory);
+// How often that was done, for an AwaitedWord.
+uint32_t nudges_of(const SharedMemory& memory);
 
 }  // namespace tw

@@ -49,6 +49,21 @@ class Abandoning {
   const int unwinding_ = std::uncaught_exceptions();
 };
 
+// The places of a call are its caller's memory again, whatever became of the call.
+class Withdrawing {
+ public:
+  explicit Withdrawing(std::span<const Ref<PostedBuffer>> places) : places_(places) {}
+  ~Withdrawing() {
+    for (const Ref<PostedBuffer>& place : places_)
+      if (place) place->withdraw();
+  }
+  Withdrawing(const Withdrawing&) = delete;
+  Withdrawing& operator=(const Withdrawing&) = delete;
+
+ private:
+  const std::span<const Ref<PostedBuffer>> places_;
+};
+
 // Makes the call and sends its beginning.
 Status begin(CallPort& port, const Beginning& beginning, bool end, bool driving, Nanos deadline,
              Ref<ClientCall>& call, Ref<Outgoing>& outgoing) {
@@ -126,6 +141,7 @@ Result<bool> start(CallPort& port, const Beginning& beginning, const Wait& wait,
 
 Result<bool> unary(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call) {
+  const Withdrawing withdrawing(beginning.places);
   Ref<Outgoing> outgoing;
   const Abandoning abandoning(call, outgoing);
   Trial trial(port.link(), beginning.segments);

@@ -5,9 +5,11 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "call/client.h"
 #include "call/server.h"
+#include "engine/blocking.h"
 #include "engine/waiting.h"
 
 namespace tw {
@@ -34,7 +36,8 @@ Result<bool> start(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call);
 
 // Makes a call with one message each way, and waits for its end, at the latest at the deadline: its
-// outcome says how. `end` is implied. A status: it has not begun.
+// outcome says how. `end` is implied. From the return on nobody stores in `places`, whatever comes
+// of it. A status: it has not begun.
 Result<bool> unary(CallPort& port, const Beginning& beginning, const Wait& wait,
                    Ref<ClientCall>& call);
 
@@ -50,15 +53,24 @@ bool finish(ServerCall& call, Code code, std::string_view details,
             std::span<const wire::MetadataEntry> trailing, bool payload,
             std::span<OutSegment> segments, const Keeper& keeper, Ref<ServerCall>* next);
 
-// Waits of who looks at a call. Timeout: not yet.
+// Waits of who looks at a call. Timeout: not yet. What is there already is there without a look at
+// the clock: a stream is read at full speed.
 inline Ended wait_message(Call& call, const Wait& wait) {
+  if (call.has_message()) return Ended::kDone;
   return wait_through(wait, [&](Nanos until) { return call.wait_message(until); });
 }
 inline Ended wait_ended(Call& call, const Wait& wait) {
+  if (call.ended()) return Ended::kDone;
   return wait_through(wait, [&](Nanos until) { return call.wait_ended(until); });
 }
 inline Ended wait_initial(ClientCall& call, const Wait& wait) {
   return wait_through(wait, [&](Nanos until) { return call.wait_initial(until); });
+}
+
+// As Server::next().
+inline Awaited await_calls(Server& server, std::vector<Ref<ServerCall>>& calls, size_t room,
+                           const Wait& wait) {
+  return await_next(wait, [&](Nanos until) { return server.next(calls, room, until); });
 }
 
 }  // namespace tw

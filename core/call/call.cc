@@ -43,6 +43,8 @@ class Copies final : public RefCounted {
   std::vector<Ref<PoolBuffer>> buffers_;
 };
 
+Status closed_by_user() { return {Code::kCancelled, "the channel was closed"}; }
+
 }  // namespace
 
 Call::Call(Ref<CallPort> port, uint64_t stream, Nanos deadline)
@@ -310,13 +312,17 @@ void CallPort::remove(uint64_t stream) {
   if (idle) link_.surely([this] { link_.look_soon(); });
 }
 
-void CallPort::abandon() {
+void CallPort::close() noexcept {
+  link_.surely([this] { link_.close(closed_by_user()); });
+}
+
+void CallPort::abandon() noexcept {
   {
     const MutexLock lock(calls_mutex_);
     abandoned_ = true;
     if (!calls_.empty()) return;
   }
-  link_.close({Code::kCancelled, "the channel was closed"});
+  close();
 }
 
 void CallPort::on_timer() {
@@ -324,7 +330,7 @@ void CallPort::on_timer() {
     const MutexLock lock(calls_mutex_);
     if (!abandoned_ || !calls_.empty()) return;
   }
-  link_.close({Code::kCancelled, "the channel was closed"});
+  link_.close(closed_by_user());
 }
 
 void CallPort::notify_gone(Ref<EventQueue> queue, uint64_t token) {

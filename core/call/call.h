@@ -219,7 +219,9 @@ class CallPort : public MessagePort {
   // UNAVAILABLE: the link is lost or the peer is going away.
   Result<Ref<ClientCall>> new_call(Nanos deadline, bool until_read = false);
   // Nobody will start a call any more: the link closes once those under way have ended.
-  void abandon();
+  void abandon() noexcept;
+  // As its user closes it: no more calls, and those under way end with CANCELLED.
+  void close() noexcept;
   // Puts `token` into `queue` once the link carries no calls any more, at once if it does not.
   // std::bad_alloc: it never comes.
   void notify_gone(Ref<EventQueue> queue, uint64_t token);

@@ -60,12 +60,14 @@ class Server::Drain final : public Watcher {
   std::optional<Poller::Timer> timer_ TW_GUARDED_BY(mutex_);  // for the server's next one
 };
 
-Result<Ref<Server>> Server::create(uint64_t max_message) {
+Result<Ref<Server>> Server::create(std::optional<uint64_t> max_message) {
   auto runtime = Runtime::get();
   if (!runtime) return runtime.status();
   auto poller = Poller::create();
   if (!poller) return poller.status();
-  return Ref<Server>::adopt(new Server(**runtime, std::move(*poller), max_message));
+  return Ref<Server>::adopt(
+      new Server(**runtime, std::move(*poller),
+                 max_message.value_or((*runtime)->settings().max_message_bytes)));
 }
 
 Server::Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message)

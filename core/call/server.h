@@ -5,6 +5,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/mutex.h"
@@ -29,6 +30,12 @@ class ServerCall final : public Call {
   bool drop_if_over();
   // Somebody serves it from now on; so does who takes a message, or ends the call.
   void begun();
+  // The same for who was handed the call some time ago. False: as drop_if_over().
+  bool take_up() {
+    if (drop_if_over()) return false;
+    begun();
+    return true;
+  }
 
   // Once, before the first message, unless a message or the status takes it along.
   // FAILED_PRECONDITION the second time.
@@ -71,7 +78,8 @@ class ServerCall final : public Call {
 // Thread-safe.
 class Server final : public RefCounted {
  public:
-  static Result<Ref<Server>> create(uint64_t max_message);
+  // `max_message`: bytes of a message that a peer may send; nothing: as the settings say.
+  static Result<Ref<Server>> create(std::optional<uint64_t> max_message = std::nullopt);
 
   const wire::InstanceId& instance() const { return runtime_.instance(); }
   meet::Listener& listener() { return *listener_; }
@@ -98,6 +106,9 @@ class Server final : public RefCounted {
   // Visits the ports of all links without a lock, and without memory of its own.
   template <class Visit>
   void each_port(Visit&& visit) const;
+  // The same, of those at which calls may begin.
+  template <class Visit>
+  void each_peer(Visit&& visit) const;
   bool inherited() const { return !home_.here(); }
 
  private:
@@ -186,6 +197,13 @@ template <class Visit>
 void Server::each_port(Visit&& visit) const {
   Ref<ServerPort> port = port_after(nullptr);
   for (; port; port = port_after(port.get())) visit(*port);
+}
+
+template <class Visit>
+void Server::each_peer(Visit&& visit) const {
+  each_port([&](ServerPort& port) {
+    if (port.ready()) visit(port);
+  });
 }
 
 }  // namespace tw

@@ -35,4 +35,13 @@ Result<std::optional<DevicePlace>> place_of(device::Driver& driver, const void* 
   return std::optional(DevicePlace{&driver, found->device, stream});
 }
 
+Result<std::optional<DevicePlace>> place_of(device::Driver& driver, int device, const void* in,
+                                            const void* out, device::Stream stream) {
+  if (device < 0) return place_of(driver, in, out, stream);
+  if (device >= driver.devices())
+    return Status{Code::kInvalidArgument,
+                  text({"there is no device ", device, " among ", driver.devices()})};
+  return std::optional(DevicePlace{&driver, device, stream});
+}
+
 }  // namespace tw::collective

@@ -19,5 +19,9 @@ struct DevicePlace {
 // INVALID_ARGUMENT: one lies here, the other one there.
 Result<std::optional<DevicePlace>> place_of(device::Driver& driver, const void* in, const void* out,
                                             device::Stream stream);
+// The same for a caller who names the device, and knows that they lie there; nobody is asked then.
+// A negative one: the driver is asked. INVALID_ARGUMENT: there is no such device.
+Result<std::optional<DevicePlace>> place_of(device::Driver& driver, int device, const void* in,
+                                            const void* out, device::Stream stream);
 
 }  // namespace tw::collective

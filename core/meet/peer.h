@@ -21,6 +21,9 @@ struct Peer {
   // Of a client, as the bootstrap saw it: where it came from, and by what program. Empty: unknown.
   std::string caller, agent;
 
+  // Where it is, as its other users know it: the bootstrap may have come through a proxy.
+  const std::string& origin() const { return caller.empty() ? address : caller; }
+
   // For people.
   std::string name() const {
     return pid == 0 ? address : address + " (pid " + std::to_string(pid) + ")";

@@ -2,6 +2,7 @@
 #include "process/all_settings.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "process/permitted_host.h"
@@ -111,10 +112,16 @@ std::span<const std::unique_ptr<Kind>> usual_kinds() {
 
 std::vector<std::string> known_ways(std::span<const std::unique_ptr<Kind>> kinds) {
   std::vector<std::string> known;
-  for (const auto& kind : kinds)
-    if (kind->chosen()) known.emplace_back(kind->name());
+  for (const Kind* kind : chosen_kinds(kinds)) known.emplace_back(kind->name());
   known.emplace_back(kStock);
   return known;
+}
+
+std::vector<const Kind*> chosen_kinds(std::span<const std::unique_ptr<Kind>> kinds) {
+  std::vector<const Kind*> chosen;
+  for (const auto& kind : kinds)
+    if (kind->chosen()) chosen.push_back(kind.get());
+  return chosen;
 }
 
 void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds,
@@ -131,6 +138,33 @@ void each_setting(const Settings& settings, std::span<const std::unique_ptr<Kind
   each_setting(settings, visit);
   for (const auto& kind : kinds) kind->each_setting(visit);
   for (const Setting& setting : of_users()) visit(setting, nullptr, nullptr);
+}
+
+void each_variable(std::span<const std::unique_ptr<Kind>> kinds,
+                   const std::function<void(const Variable& variable)>& visit) {
+  each_setting({}, kinds, [&](const Setting& setting, const Value*, const Value* usual) {
+    std::string fallback;
+    if (setting.fallback)
+      fallback = setting.fallback;
+    else if (usual)
+      fallback = value_text(*usual, setting.permitted);
+    visit(
+        {setting.variable, setting, false, std::move(fallback), permitted_text(setting.permitted)});
+    if (setting.alias)
+      visit({setting.alias, setting, true, {}, permitted_text(setting.alias_permitted)});
+  });
+}
+
+Facts settings_in_force(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds) {
+  Facts facts;
+  each_setting(settings, kinds, [&](const Setting& setting, const Value* value, const Value*) {
+    if (!value) return;  // whoever needs it reads it anew
+    if (const auto* const number = std::get_if<uint64_t>(value))
+      facts.emplace_back(setting.name, static_cast<int64_t>(*number));
+    else
+      facts.emplace_back(setting.name, value_text(*value, setting.permitted));
+  });
+  return facts;
 }
 
 Result<std::string> read_anew(std::span<const std::unique_ptr<Kind>> kinds,

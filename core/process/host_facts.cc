@@ -11,7 +11,9 @@
 #include "engine/spin.h"
 #include "memory/memfd.h"
 #include "memory/private_pages.h"
+#include "process/all_settings.h"
 #include "process/local_folder.h"
+#include "process/runtime.h"
 
 namespace tw {
 namespace {
@@ -55,6 +57,12 @@ Facts host_facts(const Settings& settings, std::span<const std::unique_ptr<Kind>
     transports.emplace_back(std::string(kind->name()), Fact::Kind::kRecord, kind->facts());
   facts.emplace_back("transports", Fact::Kind::kRecord, std::move(transports));
   return facts;
+}
+
+Facts host_facts() {
+  const auto runtime = Runtime::get();
+  return runtime ? host_facts((*runtime)->settings(), (*runtime)->kinds())
+                 : host_facts({}, usual_kinds());
 }
 
 }  // namespace tw

@@ -13,5 +13,7 @@ namespace tw {
 
 // Yes and no are 1 and 0. `transports` has a record for each kind.
 Facts host_facts(const Settings& settings, std::span<const std::unique_ptr<Kind>> kinds);
+// As this process has set it; as usual where a setting is wrong, since there is no runtime then.
+Facts host_facts();
 
 }  // namespace tw

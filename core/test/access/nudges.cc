@@ -90,10 +90,12 @@ TEST_CASE("told: a nudge ends a wait, once, and so does the deadline") {
   Memories memories(3);
   std::thread waits([&] { CHECK(memories.wait() == Waited::kDone); });
   memories.await_sleeper();
+  CHECK(nudges_of(*memories.all[1]) == 0);
   nudge(*memories.all[1]);
+  CHECK(nudges_of(*memories.all[1]) == 1);
   waits.join();
   CHECK(memories.wait() == Waited::kDone);  // whoever has not seen it yet
-  memories.words[1].nudges = 1;
+  memories.words[1].nudges = nudges_of(*memories.all[1]);
   CHECK(wait_any(memories.words, 0, now() + kMillisecond) == Waited::kTimeout);
 }
 

@@ -262,13 +262,28 @@ TEST_CASE_TEMPLATE("ending: a closed client ends the calls under way at both end
   const auto link = server.house.connect<Way>();
   const auto call = start(*link, "/t/Long");
   const auto served = server.calls.take();
-  link->link().close({Code::kCancelled, "the channel was closed"});
+  link->close();
   CHECK(call->ended());
   CHECK(call->outcome().code == Code::kCancelled);
   CHECK(call->outcome().details == "the channel was closed");
   CHECK(served->wait_ended(patience()) == Waited::kDone);
   CHECK(unary(*link, "/t/New", {}).code == Code::kUnavailable);
   CHECK(eventually([&] { return ports_of(server.house.server()).empty(); }));
+}
+
+TEST_CASE_TEMPLATE("ending: a call that is over is not taken up", Way, TENSORWIRE_LINKS) {
+  Open server;
+  const Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  const uint64_t dropped = served->port().stats().dropped_calls;
+  CHECK(served->take_up());
+  CHECK(served->active());
+  CHECK(served->take_up());  // it is being served
+  CHECK(call->cancel(Code::kCancelled, ""));
+  CHECK(served->wait_ended(patience()) == Waited::kDone);
+  CHECK_FALSE(served->take_up());
+  CHECK(served->port().stats().dropped_calls == dropped + 1);
 }
 
 TEST_CASE_TEMPLATE("ending: an abandoned link closes after its last call", Way, TENSORWIRE_LINKS) {

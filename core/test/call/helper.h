@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "call/connect.h"
 #include "test/call/world.h"
 #include "test/process.h"
 
@@ -32,11 +33,9 @@ inline Invite invite(const meet::Invitation& in) {
 inline Ref<CallPort> follow(const Invite& from) {
   meet::Invitation in{from.address, from.session, meet::Secret(from.secret), from.instance,
                       wire::decode_hello(from.hello).value()};
-  auto connected = meet::connect(runtime(), in, patience());
-  REQUIRE_MESSAGE(connected.ok(), connected.status().details());
-  return CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
-                          runtime().settings().max_message_bytes)
-      .value();
+  auto port = connect(runtime(), in, nullptr, {}, {patience()});
+  REQUIRE_MESSAGE(port.ok(), port.status().details());
+  return std::move(*port);
 }
 
 // A child that does nothing but hold what its parent held, until the test has ended.

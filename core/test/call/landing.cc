@@ -62,6 +62,41 @@ TEST_CASE_TEMPLATE("landing: each segment is right, wherever it comes to lie", W
     if (i++ != 1) CHECK(other == Memory(other.size(), std::byte{0xff}));
 }
 
+TEST_CASE_TEMPLATE("landing: memory is its caller's again, whatever became of the call", Way,
+                   TENSORWIRE_LINKS) {
+  Open server;
+  const Closing link(server.house.connect<Way>());
+  const Rooms rooms({1 << 20, 0, 100});
+  const auto withdrawn = [&](size_t place) {
+    const MutexLock lock(rooms.places[place]->stores());
+    return rooms.places[place]->withdrawn();
+  };
+  Ref<ClientCall> call;
+  CHECK_FALSE(withdrawn(0));
+  SUBCASE("it is answered") {
+    std::thread answers([&] { CHECK(finish(*server.calls.take())); });
+    CHECK(unary(*link, beginning_with(rooms), {patience()}, call).ok());
+    answers.join();
+  }
+  SUBCASE("it is late") {
+    CHECK(unary(*link, beginning_with(rooms), {now() + kMillisecond}, call).ok());
+    CHECK(call->outcome().code == Code::kDeadlineExceeded);
+  }
+  SUBCASE("it is interrupted") {
+    const Wait wait{patience(), [](void*) { return 1; }, nullptr};
+    const auto done = unary(*link, beginning_with(rooms), wait, call);
+    REQUIRE(done.ok());
+    CHECK_FALSE(*done);
+  }
+  SUBCASE("it has not begun") {
+    link->close();
+    CHECK(unary(*link, beginning_with(rooms), {patience()}, call).status().code() ==
+          Code::kUnavailable);
+  }
+  CHECK(withdrawn(0));
+  CHECK(withdrawn(2));
+}
+
 TEST_CASE("landing: nobody stores in memory that was withdrawn") {
   constexpr uint32_t kBytes = 256 << 10;
   TransportPair pair = Tcp::make();

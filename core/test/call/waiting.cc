@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that nobody has begun to serve: beyond a few they wait as what was sent for them.
+#include "call/connect.h"
 #include "test/call/world.h"
 
 namespace tw::test {
@@ -99,9 +100,38 @@ TEST_CASE("waiting: calls end with their link") {
   }
 }
 
+TEST_CASE_TEMPLATE("waiting: a message that is there is not waited for", Way, TENSORWIRE_LINKS) {
+  Open server;
+  const Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  const Wait interrupted{kForever, [](void*) { return 1; }, nullptr};
+  CHECK(wait_message(*served, interrupted) == Ended::kInterrupted);
+  CHECK(wait_message(*served, {now() + kMillisecond}) == Ended::kTimeout);
+  REQUIRE(send(*call, {out(bytes_of(8))}));
+  CHECK(wait_message(*served, {patience()}) == Ended::kDone);
+  CHECK(wait_message(*served, interrupted) == Ended::kDone);
+  CHECK(wait_message(*served, {0}) == Ended::kDone);
+  CHECK(wait_ended(*call, {0}) == Ended::kTimeout);
+  CHECK(finish(*served));
+  CHECK(wait_ended(*call, {patience()}) == Ended::kDone);
+  CHECK(wait_ended(*call, interrupted) == Ended::kDone);
+}
+
+TEST_CASE("waiting: calls that come are waited for, until the server is closed") {
+  const auto server = Server::create().value();
+  std::vector<Ref<ServerCall>> calls;
+  const Wait interrupted{kForever, [](void*) { return 1; }, nullptr};
+  CHECK(await_calls(*server, calls, 8, {now() + kMillisecond}) == Awaited::kTimeout);
+  CHECK(await_calls(*server, calls, 8, interrupted) == Awaited::kInterrupted);
+  CHECK(calls.empty());
+  server->close();
+  CHECK(await_calls(*server, calls, 8, {kForever}) == Awaited::kClosed);
+}
+
 // A server whose calls the test takes itself.
 struct Turns {
-  Turns() : server(Server::create(runtime().settings().max_message_bytes).value()) {
+  Turns() : server(Server::create().value()) {
     const auto bound = server->listener().listen_tcp("127.0.0.1", 0);
     REQUIRE(bound.ok());
     port = *bound;
@@ -125,13 +155,9 @@ struct Turns {
     in.secret = ticket->secret;
     in.instance = server->instance();
     in.hello = runtime().hello();
-    auto connected = meet::connect(runtime(), in, patience());
+    auto link = tw::connect(runtime(), in, nullptr, {}, {patience()});
     there = true;
     door.join();
-    REQUIRE(connected.ok());
-    auto link =
-        CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
-                         runtime().settings().max_message_bytes);
     REQUIRE(link.ok());
     return std::move(*link);
   }
@@ -149,7 +175,7 @@ TEST_CASE("waiting: one call comes before most of the many of another link") {
   size_t before = 0;
   for (bool found = false; !found;) {
     std::vector<Ref<ServerCall>> calls;
-    REQUIRE(turns.server->next(calls, 8, patience()) == Server::Next::kCalls);
+    REQUIRE(await_calls(*turns.server, calls, 8, {patience()}) == Awaited::kThere);
     for (const auto& call : calls) {
       found = found || call->method() == "/t/One";
       before += !found;

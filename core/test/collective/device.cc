@@ -259,6 +259,28 @@ TEST_CASE("device arrays: where they lie is asked, and told when it is mixed") {
   CHECK(place_of(driver, in, other, none).status().code() == Code::kInvalidArgument);
 }
 
+TEST_CASE("device arrays: who names their device is believed, if there is such a one") {
+  FakeHost host;
+  FakeDriver driver(host, 2);
+  std::byte* const in = driver.allocate(1, 16);
+  const device::Stream stream{7};
+  for (const int device : {0, 1}) {
+    const auto place = place_of(driver, device, in, nullptr, stream);
+    REQUIRE(place);
+    REQUIRE(*place);
+    CHECK((*place)->driver == &driver);
+    CHECK((*place)->device == device);
+    CHECK((*place)->stream == stream);
+  }
+  CHECK(driver.calls("allocation_of") == 0);
+  const auto none = place_of(driver, 2, in, nullptr, stream);
+  REQUIRE(!none);
+  CHECK(none.status().code() == Code::kInvalidArgument);
+  CHECK(none.status().details() == "there is no device 2 among 2");
+  CHECK((*place_of(driver, -1, in, nullptr, stream))->device == 1);  // the driver is asked
+  CHECK(driver.calls("allocation_of") == 1);
+}
+
 // All ranks have ones, and rank 1 has its at another place each time; says what is wrong.
 std::string of_ones(Group& group, DeviceRank& rank, std::byte* array) {
   constexpr size_t kBytes = DeviceOperations::kInPlaceBytes;

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -97,6 +98,64 @@ TEST_CASE("every setting says what it is") {
     CHECK_FALSE(permitted_text(setting.permitted).empty());
   });
   CHECK(variables.size() > names.size());
+}
+
+TEST_CASE("every variable is told once, with what it is where nobody sets it") {
+  const Kinds kinds = kinds_with({});
+  std::vector<const char*> own;
+  each_setting({}, kinds, [&](const Setting& setting, const Value*, const Value*) {
+    own.push_back(setting.variable);
+  });
+  std::map<std::string, std::string> fallbacks, aliases;
+  size_t told = 0;
+  each_variable(kinds, [&](const Variable& variable) {
+    CAPTURE(variable.name);
+    CHECK_FALSE(variable.permitted.empty());
+    if (variable.alias) {
+      CHECK(variable.fallback.empty());
+      CHECK(fallbacks.contains(variable.setting.variable));  // after it
+      CHECK(aliases.emplace(variable.name, variable.setting.variable).second);
+    } else {
+      REQUIRE(told < own.size());
+      CHECK(std::string_view(variable.name) == own[told++]);
+      CHECK(fallbacks.emplace(variable.name, variable.fallback).second);
+    }
+  });
+  CHECK(told == own.size());
+  CHECK(fallbacks["TENSORWIRE_MAX_MESSAGE_BYTES"] == "16G");  // what the field begins with
+  CHECK(fallbacks["TENSORWIRE_GROUP_HOST"] == kLoopback);     // in words of its own
+  CHECK(fallbacks["TENSORWIRE_FORBID"].empty());
+  CHECK(aliases["TF_RDMA_DEV_NAME"] == "TENSORWIRE_VERBS_DEVICE");
+  CHECK(aliases["TF_RDMA_CHUNK_SIZE"] == "TENSORWIRE_CHUNK_BYTES");
+}
+
+TEST_CASE("what is in force is told by its names, numbers as numbers") {
+  Settings settings;
+  settings.eager_bytes = 12345;
+  settings.tune_online = "on";
+  const Facts facts = settings_in_force(settings, kinds_with(settings));
+  const auto fact = [&](std::string_view name) {
+    const auto found = std::ranges::find(facts, name, &Fact::name);
+    REQUIRE(found != facts.end());
+    return *found;
+  };
+  CHECK(fact("eager_bytes").kind == Fact::Kind::kNumber);
+  CHECK(fact("eager_bytes").number == 12345);
+  CHECK(fact("spin_us").number == Settings{}.spin / kMicrosecond);  // in the user's unit
+  CHECK(fact("tune_online").kind == Fact::Kind::kText);
+  CHECK(fact("tune_online").text == "on");
+  CHECK(facts.size() == in_force({})->size());  // and none that is read anew
+}
+
+TEST_CASE("the ways that users name are those of the kinds that they may choose, and gRPC") {
+  const Kinds kinds = kinds_with({});
+  const std::vector<const Kind*> chosen = chosen_kinds(kinds);
+  const std::vector<std::string> ways = known_ways(kinds);
+  REQUIRE(ways.size() == chosen.size() + 1);
+  for (size_t i = 0; i < chosen.size(); ++i) CHECK(ways[i] == chosen[i]->name());
+  CHECK(ways.back() == kStock);
+  CHECK(chosen.size() < kinds.size());
+  for (const Kind* kind : chosen) CHECK(kind->chosen());
 }
 
 TEST_CASE("RDMA devices are a list of names, with ports or without, under either name") {
