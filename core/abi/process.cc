@@ -211,10 +211,7 @@ tw_segment tw_message_segment(const tw_message* message, size_t index) {
 void tw_message_copy(const tw_message* message, void* to) {
   copy_payload(static_cast<std::byte*>(to), message->message);
 }
-int tw_message_leased(const tw_message* message) {
-  return std::ranges::any_of(message->message.segments,
-                             [](const InSegment& segment) { return segment.view() != nullptr; });
-}
+int tw_message_leased(const tw_message* message) { return message->message.leased(); }
 
 void tw_post(void* data, size_t size, const tw_owner* owner) try {
   auto buffer =

@@ -2,6 +2,7 @@
 // What the message machine takes in and hands up: a small header and a list of segments.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +58,11 @@ struct InMessage {
   std::vector<InSegment> segments;
   size_t payload_bytes = 0;
   Status status;
+
+  // Whether a segment lies in the sender's memory.
+  bool leased() const {
+    return std::ranges::any_of(segments, [](const InSegment& each) { return each.view(); });
+  }
 };
 
 }  // namespace tw

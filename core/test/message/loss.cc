@@ -119,7 +119,10 @@ TEST_CASE("loss: received memory outlives the machine that received it") {
   CHECK(kept[0].segments.at(0).data[4] == std::byte{2});
   CHECK(kept[0].segments.at(1).data[99] == std::byte{3});
   CHECK(kept[0].segments.at(2).view() != nullptr);
+  CHECK(kept[0].leased());
   CHECK(kept[0].segments.at(2).data[199] == std::byte{4});
+  kept[0].segments.pop_back();
+  CHECK_FALSE(kept[0].leased());
   kept.clear();
   CHECK(pool->stats().used == 0);
 }
