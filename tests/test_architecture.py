@@ -529,8 +529,8 @@ STD_LOCK = re.compile(
     r"std::(?:\w*mutex|lock_guard|unique_lock|scoped_lock|condition_variable\w*)\b"
 )
 LOCK_FILE = "base/mutex.h"
-# They guard the making of what is then read without them.
-GUARDS_NOTHING = {"process/runtime.cc: g_mutex", "transport/verbs/domain.h: sharing_mutex_"}
+# It guards the making of what is then read without it.
+GUARDS_NOTHING = {"process/runtime.cc: g_mutex"}
 
 
 def test_what_locks_guard_is_annotated() -> None:

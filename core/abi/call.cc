@@ -14,9 +14,12 @@ static_assert(TW_ON_END == static_cast<int>(Call::Happening::kEnded) &&
 int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_status* status) try {
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
-  const Ended ended = wait_message(*of(call), wait_of(wait));
-  if (ended != Ended::kDone) return report(status, ended, "no message came in time");
-  *out = take(*of(call));
+  auto message = make_ref<tw_message>();
+  const Awaited next = await_message(*of(call), message->message, wait_of(wait));
+  if (next == Awaited::kInterrupted) return TW_INTERRUPTED;
+  if (next == Awaited::kTimeout)
+    return report(status, Code::kDeadlineExceeded, "no message came in time");
+  if (next == Awaited::kThere) *out = message.leak();
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);

@@ -103,15 +103,23 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     region.id = target_.next_region();
     region.length = size;
     region.rights = rights;
-    if (door)
-      unhanded = hand_over(sending.transport(), region, data, shared.get(), block.get(), *door);
-    if (!unhanded.ok()) {
-      door = nullptr;
-      region.key = wire::kNotHandedOver;
-      not_mapped(unhanded_, unhanded);
+    const RemoteKey at_device{region.address, region.key};
+    const bool kept = has_memory_for([&] {
+      if (door)
+        unhanded = hand_over(sending.transport(), region, data, shared.get(), block.get(), *door);
+      if (!unhanded.ok()) {
+        door = nullptr;
+        region.key = wire::kNotHandedOver;
+        not_mapped(unhanded_, unhanded);
+      }
+      if (!door) block = nullptr;
+      target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block));
+    });
+    if (!kept) {
+      // The memory is its owner's again at once: the device must not keep it.
+      if (device_) sending.transport().conceal(at_device);
+      return Status{Code::kResourceExhausted, "this process has no memory left for the region"};
     }
-    if (!door) block = nullptr;
-    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block));
     backlog = sending.backlog();
     // The peer may have been told, or not: the link, which then keeps the memory, is lost.
     starved = !has_memory_for([&] {

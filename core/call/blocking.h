@@ -53,12 +53,12 @@ bool finish(ServerCall& call, Code code, std::string_view details,
             std::span<const wire::MetadataEntry> trailing, bool payload,
             std::span<OutSegment> segments, const Keeper& keeper, Ref<ServerCall>* next);
 
-// Waits of who looks at a call. Timeout: not yet. What is there already is there without a look at
-// the clock: a stream is read at full speed.
-inline Ended wait_message(Call& call, const Wait& wait) {
-  if (call.has_message()) return Ended::kDone;
-  return wait_through(wait, [&](Nanos until) { return call.wait_message(until); });
-}
+// Takes the peer's next message; kClosed: none comes any more. Several threads may wait: each
+// message goes to one of them. One that is there is taken without a look at the clock: a stream is
+// read at full speed. std::bad_alloc leaves it where it is.
+Awaited await_message(Call& call, InMessage& message, const Wait& wait);
+
+// Waits of who looks at a call. Timeout: not yet.
 inline Ended wait_ended(Call& call, const Wait& wait) {
   if (call.ended()) return Ended::kDone;
   return wait_through(wait, [&](Nanos until) { return call.wait_ended(until); });

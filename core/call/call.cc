@@ -60,10 +60,7 @@ Call::Call(Ref<CallPort> port, uint64_t stream, Nanos deadline)
 Waited Call::wait_message(Nanos deadline) {
   return link_.wait(
       event_,
-      [this] {
-        return waiting_messages_.load(std::memory_order_acquire) != 0 ||
-               input_ended_.load(std::memory_order_acquire) || ended();
-      },
+      [this] { return waiting_messages_.load(std::memory_order_acquire) != 0 || input_over(); },
       deadline);
 }
 
@@ -86,8 +83,7 @@ bool Call::take(InMessage& message) {
     on_take();
     if (emptied) on_emptied();
     // After the last message nobody needs credit.
-    if (grant != 0 && !input_ended_.load(std::memory_order_acquire) && !ended())
-      link_.send_credit(stream_, grant);
+    if (grant != 0 && !input_over()) link_.send_credit(stream_, grant);
   });
   return true;
 }
@@ -225,7 +221,7 @@ bool Call::happened(Happening what) const {
     case Happening::kCut:
       return ended();
     case Happening::kMessage:
-      return has_message() || input_ended() || ended();
+      return has_message() || input_over();
     case Happening::kRoom:
       return sendable();
     case Happening::kInitial:

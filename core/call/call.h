@@ -56,6 +56,8 @@ class Call : public Timed {
   bool has_message() const { return !empty(); }
   // The next message from the peer; false: none (any more). std::bad_alloc leaves it where it is.
   bool take(InMessage& message);
+  // No message comes any more. Those that are here can still be taken.
+  bool input_over() const { return input_ended() || ended(); }
   Waited wait_ended(Nanos deadline);
 
   bool sendable() const { return send_window_.open() || over(); }

@@ -46,7 +46,7 @@ int tw_decode_welcome(const void* bytes, size_t size, tw_welcome* out, tw_visit_
 // ---- routes ----
 
 // The way to one peer: whether what goes there takes a link, waits for one, or takes the fallback
-// (gRPC), and when the next attempt to make a link begins. Thread-safe. docs/architecture.md has
+// (gRPC), and when the next attempt to make a link begins. Thread-safe. core/route/route.h draws
 // its states.
 typedef struct tw_route tw_route;
 

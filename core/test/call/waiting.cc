@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that nobody has begun to serve: beyond a few they wait as what was sent for them.
+#include <array>
+#include <atomic>
+#include <thread>
+
 #include "call/connect.h"
 #include "test/call/world.h"
 
@@ -106,16 +110,55 @@ TEST_CASE_TEMPLATE("waiting: a message that is there is not waited for", Way, TE
   const auto call = start(*link, "/t/Long");
   const auto served = server.calls.take();
   const Wait interrupted{kForever, [](void*) { return 1; }, nullptr};
-  CHECK(wait_message(*served, interrupted) == Ended::kInterrupted);
-  CHECK(wait_message(*served, {now() + kMillisecond}) == Ended::kTimeout);
-  REQUIRE(send(*call, {out(bytes_of(8))}));
-  CHECK(wait_message(*served, {patience()}) == Ended::kDone);
-  CHECK(wait_message(*served, interrupted) == Ended::kDone);
-  CHECK(wait_message(*served, {0}) == Ended::kDone);
+  InMessage message;
+  CHECK(await_message(*served, message, interrupted) == Awaited::kInterrupted);
+  CHECK(await_message(*served, message, {now() + kMillisecond}) == Awaited::kTimeout);
+  for (const Wait& wait : {Wait{patience()}, interrupted, Wait{0}}) {
+    REQUIRE(send(*call, {out(bytes_of(8))}));
+    REQUIRE(eventually([&] {
+      (void)served->wait_message(now());
+      return served->has_message();
+    }));
+    CHECK(await_message(*served, message, wait) == Awaited::kThere);
+    CHECK(message.payload_bytes == 8);
+    message = {};
+  }
   CHECK(wait_ended(*call, {0}) == Ended::kTimeout);
   CHECK(finish(*served));
   CHECK(wait_ended(*call, {patience()}) == Ended::kDone);
   CHECK(wait_ended(*call, interrupted) == Ended::kDone);
+}
+
+TEST_CASE_TEMPLATE("waiting: a message that another thread takes ends nobody's wait", Way,
+                   TENSORWIRE_LINKS) {
+  constexpr int kMessages = 3000, kBurst = 3;
+  Open server;
+  const Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  std::atomic<bool> last{false};
+  std::atomic<int> taken{0}, deceived{0};
+  const auto read = [&] {
+    InMessage message;
+    while (await_message(*served, message, {patience()}) == Awaited::kThere) {
+      message = {};
+      taken += 1;
+    }
+    deceived += !last;
+  };
+  std::array<std::thread, 3> readers;
+  for (std::thread& reader : readers) reader = std::thread(read);
+  for (int i = 0; i < kMessages; ++i) {
+    if (i == kMessages - 1) last = true;
+    const bool sent = send(*call, {out(bytes_of(8))}, i == kMessages - 1);
+    // A few at a time, so that readers wait for more, and race for the last one.
+    if (!sent || (i % kBurst == 0 && !eventually([&] { return taken > i; }))) break;
+  }
+  last = true;
+  (void)call->cancel(Code::kCancelled, "");
+  for (std::thread& reader : readers) reader.join();
+  CHECK(taken.load() == kMessages);
+  CHECK(deceived.load() == 0);
 }
 
 TEST_CASE("waiting: calls that come are waited for, until the server is closed") {

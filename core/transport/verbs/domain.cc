@@ -215,21 +215,22 @@ void Domain::slabs_dropped() {
   dropped = take_dropped();
 }
 
-Result<Share> Domain::share(std::byte* data, size_t size) {
+Result<SharedRegistration> Domain::share(std::byte* data, size_t size) {
   if (!home_.here()) return make(data, size, 0, {}, false).status();  // which says why not
-  const MutexLock sharing(sharing_mutex_);
+  const auto part = [this](Shared& shared) {
+    shared.links += 1;
+    return SharedRegistration(Ref<Domain>::share(this), Ref<Registration>::share(shared.memory));
+  };
   if (!lost()) {
     const MutexLock lock(mutex_);
-    if (const auto it = shared_.find({data, size}); it != shared_.end()) {
-      it->second.links += 1;
-      return Share(Ref<Domain>::share(this), Ref<Registration>::share(it->second.memory));
-    }
+    if (const auto it = shared_.find({data, size}); it != shared_.end()) return part(it->second);
   }
+  // Without the lock: to pin gigabytes takes seconds. If another link has been faster meanwhile,
+  // this one joins in there, and what it has made goes again.
   auto made = make(data, size, kLocalWrite | kBindable, {}, false);
   if (!made) return made.status();
   const MutexLock lock(mutex_);
-  shared_[{data, size}] = {made->get(), 1};
-  return Share(Ref<Domain>::share(this), std::move(*made));
+  return part(shared_.try_emplace({data, size}, Shared{made->get(), 0}).first->second);
 }
 
 void Domain::leave(const Registration& shared) noexcept {
@@ -239,7 +240,7 @@ void Domain::leave(const Registration& shared) noexcept {
   if (--it->second.links == 0) shared_.erase(it);
 }
 
-void Share::close() {
+void SharedRegistration::close() {
   if (const Ref<Domain> domain = std::exchange(domain_, nullptr)) domain->leave(*memory_);
 }
 

@@ -70,28 +70,28 @@ class Registration final : public RefCounted {
   const bool temporary_;
 };
 
-// What one link has of the registration of memory that it lets its peer at by a window. One thread
-// at a time.
-class Share final {
+// One link's part in a registration that all links share which let their peers at the same memory,
+// each by a window. One thread at a time.
+class SharedRegistration final {
  public:
-  Share() = default;
-  Share(Share&& other) noexcept
+  SharedRegistration() = default;
+  SharedRegistration(SharedRegistration&& other) noexcept
       : domain_(std::move(other.domain_)), memory_(std::move(other.memory_)) {}
-  Share& operator=(Share&& other) noexcept {
+  SharedRegistration& operator=(SharedRegistration&& other) noexcept {
     std::swap(domain_, other.domain_);
     std::swap(memory_, other.memory_);
     return *this;
   }
-  ~Share() { close(); }
+  ~SharedRegistration() { close(); }
 
   const Ref<Registration>& memory() const { return memory_; }
-  // Before the link lets go of the memory: nobody joins in on its account any more. The
-  // registration stays for as long as this does, and what windows are bound to.
+  // To be called before the link lets go of the memory: once all have, no other link joins in. The
+  // registration itself stays as long as this object and the windows that are bound to it.
   void close();
 
  private:
   friend class Domain;
-  Share(Ref<Domain> domain, Ref<Registration> memory)
+  SharedRegistration(Ref<Domain> domain, Ref<Registration> memory)
       : domain_(std::move(domain)), memory_(std::move(memory)) {}
 
   Ref<Domain> domain_;  // null: closed
@@ -186,7 +186,7 @@ class Domain final : public RefCounted {
   // What windows are bound to that is in no slab: one registration, kLocalWrite and kBindable, for
   // all links that let their peers at just these bytes. A link joins in only while another keeps
   // the memory where it is, and has not closed its share: so these are the same bytes.
-  Result<Share> share(std::byte* data, size_t size);
+  Result<SharedRegistration> share(std::byte* data, size_t size);
   // A buffer that is in no slab; `hold` keeps it mapped, or the caller does. kBindable counts only
   // where the device has windows. RESOURCE_EXHAUSTED, INVALID_ARGUMENT (not this process's memory,
   // or read-only and kLocalWrite asked for).
@@ -212,7 +212,7 @@ class Domain final : public RefCounted {
 
  private:
   friend class Registration;
-  friend class Share;
+  friend class SharedRegistration;
   friend class Window;
   using Bytes = std::pair<const std::byte*, size_t>;
   struct Shared {
@@ -247,7 +247,6 @@ class Domain final : public RefCounted {
   // They keep their slab.
   std::map<const Slab*, Ref<Registration>> slabs_ TW_GUARDED_BY(slabs_mutex_);
   bool closed_ TW_GUARDED_BY(slabs_mutex_) = false;
-  Mutex sharing_mutex_;  // held while memory to be shared is pinned, so that it is once
   mutable Mutex mutex_;  // guards what follows
   std::map<Bytes, Shared> shared_ TW_GUARDED_BY(mutex_);
   std::map<Observer*, Ref<Observer>> observers_ TW_GUARDED_BY(mutex_);

@@ -139,7 +139,7 @@ class Endpoint final : public Observer, private CompletionSink {
     uint64_t bind = 0;   // the request
     Ref<Window> window;  // or, where the device has none,
     Ref<Registration> memory;
-    Share share;  // what the window is bound to, but for slabs
+    SharedRegistration share;  // what the window is bound to, but for slabs
   };
 
   Endpoint(Ref<Context> context, Arena& arena, Poller& background);

@@ -196,7 +196,7 @@ TEST_SUITE("verbs") {
       access = bound.mw_access_flags;
     }
 
-    Share share;
+    SharedRegistration share;
     Ref<Window> window;
     ibv_mr* memory = nullptr;
     unsigned access = 0;
