@@ -34,6 +34,25 @@ Status hand_over(Transport& transport, wire::Region& region, const std::byte* da
   return {};
 }
 
+// What the device lets the peer at, until there is a grant that takes it back: where there is no
+// memory for one, the caller's memory is its own again at once.
+class Exposing {
+ public:
+  Exposing(Transport* device, const RemoteKey& key) : device_(device), key_(key) {}
+  ~Exposing() {
+    if (!device_) return;
+    const Shortage shortage;
+    device_->conceal(key_);
+  }
+  Exposing(const Exposing&) = delete;
+  Exposing& operator=(const Exposing&) = delete;
+  void done() { device_ = nullptr; }
+
+ private:
+  Transport* device_;  // null: it lets nobody at it
+  const RemoteKey key_;
+};
+
 bool hands_over(const Link& link, uint64_t feature) {
   return link.profile().bulk == Bulk::kMap && (link.peer().features & feature) != 0;
 }
@@ -103,23 +122,17 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     region.id = target_.next_region();
     region.length = size;
     region.rights = rights;
-    const RemoteKey at_device{region.address, region.key};
-    const bool kept = has_memory_for([&] {
-      if (door)
-        unhanded = hand_over(sending.transport(), region, data, shared.get(), block.get(), *door);
-      if (!unhanded.ok()) {
-        door = nullptr;
-        region.key = wire::kNotHandedOver;
-        not_mapped(unhanded_, unhanded);
-      }
-      if (!door) block = nullptr;
-      target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block));
-    });
-    if (!kept) {
-      // The memory is its owner's again at once: the device must not keep it.
-      if (device_) sending.transport().conceal(at_device);
-      return Status{Code::kResourceExhausted, "this process has no memory left for the region"};
+    Exposing exposing(device_ ? &sending.transport() : nullptr, {region.address, region.key});
+    if (door)
+      unhanded = hand_over(sending.transport(), region, data, shared.get(), block.get(), *door);
+    if (!unhanded.ok()) {
+      door = nullptr;
+      region.key = wire::kNotHandedOver;
+      not_mapped(unhanded_, unhanded);
     }
+    if (!door) block = nullptr;
+    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block));
+    exposing.done();
     backlog = sending.backlog();
     // The peer may have been told, or not: the link, which then keeps the memory, is lost.
     starved = !has_memory_for([&] {

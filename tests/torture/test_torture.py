@@ -78,7 +78,7 @@ def test_a_small_round(parts: list[str], tmp_path: Path) -> None:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
     rows = json.loads(file.read_text())

@@ -100,7 +100,9 @@ def test_ranks_on_two_hosts(tmp_path: Path) -> None:
     """As torchrun starts them, in network namespaces."""
     token = tmp_path / "token"
     token.write_text("a-secret-of-some-length\n")
-    arguments = ("p2p-latency", *QUICK, "--json", "--token-file", str(token))
+    # As long as it takes until a busy host has moved something between two samples.
+    longer = ("--seconds", "0.3")
+    arguments = ("p2p-latency", *QUICK, *longer, "--json", "--token-file", str(token))
     try:
         with hosts(Link("1gbit"), 2) as places:
             meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": places[0].address, "MASTER_PORT": "29500"}

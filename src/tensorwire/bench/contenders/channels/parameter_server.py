@@ -20,6 +20,8 @@ from tensorwire.collective import FileStore
 
 SERVICE: Final = "tensorwire.bench.Averages"
 _ADDRESS: Final = "address"
+_GRACE_SECONDS: Final = 10.0
+"""For the last replies, which are counted as pulled before they are sent."""
 
 
 class Averages:
@@ -142,7 +144,7 @@ class _ParameterServer(Contender):
         try:
             yield _Server(averages, transport, meeting.size)
         finally:
-            server.stop(None).wait()
+            server.stop(_GRACE_SECONDS).wait()
 
 
 class Grpcio(_ParameterServer):
