@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.collective.values import Values
 from tests.linked import ALL, known
 from tests.linked import linked as ends_linked
 
@@ -295,27 +296,8 @@ def test_tagged_messages_of_one_peer(transport: str) -> None:
             in_threads(exchange)
 
 
-class Store:
-    """Where the ranks of a group find each other, all in this process."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-
-    def set(self, key: str, value: bytes) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str, timeout: float) -> bytes:
-        with self._changed:
-            if not self._changed.wait_for(lambda: key in self._values, timeout):
-                raise TimeoutError(key)
-            return self._values[key]
-
-
 def test_ranks_of_one_group() -> None:
-    store = Store()
+    store = Values()
 
     def join(rank: int) -> None:
         group = _core.Group(store, rank, THREADS, "127.0.0.1", False, PATIENCE)

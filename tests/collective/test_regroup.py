@@ -6,7 +6,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.collective.ranks import LIMIT_SECONDS, ranks
+from tests.collective.values import Values
 
 from tensorwire.collective import (
     DisagreementError,
@@ -142,25 +142,6 @@ def test_a_rank_that_was_only_slow_is_told_that_it_is_out(tmp_path: Path) -> Non
         assert running.result(0) == [[0, 2, 3.0], [0, 3, 6.0]]
         assert running.result(1) == [[1, 2, 3.0], [1, 3, 6.0]]
         assert running.result(2) == [2, 3, 6.0]
-
-
-class Values:
-    """The least that is a store."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-
-    def set(self, key: str, value: bytes) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str, timeout: float) -> bytes:
-        with self._changed:
-            if not self._changed.wait_for(lambda: key in self._values, timeout):
-                raise TimeoutError(key)
-            return self._values[key]
 
 
 def in_threads(*programs: Callable[[], Any]) -> list[Any]:
