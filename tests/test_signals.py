@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 
 from tensorwire import signals
 
+ROOT = Path(__file__).resolve().parents[1]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
@@ -63,3 +65,27 @@ def test_without_a_signal_handlers_are_what_they_were() -> None:
         assert [signal.getsignal(number) for number in CODES] == before
     assert not Path(name).exists()
     assert [signal.getsignal(number) for number in CODES] == before
+
+
+def test_no_lock_is_taken_by_way_of_a_condition() -> None:
+    """A condition's own ``with`` runs Python code, in which Ctrl-C may come: the lock would be held
+    for ever. That of a lock is one step."""
+    found = []
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        nodes = [*ast.walk(ast.parse(file.read_text()))]
+        made = {
+            ast.unparse(target).rpartition(".")[2]
+            for node in nodes
+            if isinstance(node, (ast.Assign, ast.AnnAssign))
+            and isinstance(node.value, ast.Call)
+            and ast.unparse(node.value.func).endswith("Condition")
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        }
+        found += [
+            f"{file.relative_to(ROOT)}:{node.lineno}"
+            for node in nodes
+            if isinstance(node, (ast.With, ast.AsyncWith))
+            for item in node.items
+            if ast.unparse(item.context_expr).rpartition(".")[2] in made
+        ]
+    assert not found

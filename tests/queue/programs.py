@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,54 @@ def wait_for_one(target: str, name: str) -> None:
         except KeyboardInterrupt:
             say("interrupted")
         say(client.get(30)["number"])
+
+
+def _alarmed(rounds: int, do: Callable[[], object], done: Callable[[], bool]) -> int:
+    """Does something until it is ``done``; KeyboardInterrupt comes at any moment of it, over and
+    over in the first ``rounds``. How often it has come."""
+    random = Random(1)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    came = 0
+    while not done():
+        rounds -= 1
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-4) if rounds > 0 else 0)
+            do()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            came += 1
+    return came
+
+
+def get_between_alarms(target: str, name: str, items: int, rounds: int, prefetch: int) -> None:
+    """Says how many interrupts have come, and all that it has got."""
+    found: list[int] = []
+    with queue.connect(target, name, prefetch=prefetch) as client:
+        # No signal is handled between the return of a `get` and the list.
+        came = _alarmed(
+            rounds,
+            lambda: found.extend(map(client.get, (30,))),
+            lambda: len(found) == items,
+        )
+    say(came)
+    say(found)
+
+
+def put_between_alarms(target: str, name: str, items: int, rounds: int) -> None:
+    """Says how many interrupts have come, and which numbers it has put all the same."""
+    number = 0
+    put: list[int] = []
+
+    def put_next() -> None:
+        nonlocal number
+        number += 1
+        put.extend([number for _ in map(client.put, (number,), (30,))])
+
+    with queue.connect(target, name) as client:
+        came = _alarmed(rounds, put_next, lambda: len(put) == items)
+        client.flush(30)
+    say(came)
+    say(put)
 
 
 def wait_for_room(target: str, name: str) -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from ast import literal_eval
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -192,6 +194,39 @@ def test_ctrl_c_in_a_put_leaves_the_queue_as_it_was(serve: Any, start: Callable[
     assert served.own.get(LIMIT) == {"number": 1}
     assert child.stdout.readline() == "put\n"
     assert served.own.get(LIMIT) == {"number": 3}
+
+
+ITEMS, INTERRUPTS = 100, 300
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_ctrl_c_at_any_moment_of_a_get_loses_no_item(
+    serve: Any, start: Callable[..., Any], prefetch: int
+) -> None:
+    served = serve()
+    child = start("get_between_alarms", served.target, served.name, ITEMS, INTERRUPTS, prefetch)
+    for number in range(ITEMS):
+        served.own.put(number, LIMIT)
+    assert int(child.stdout.readline()) > 0
+    assert literal_eval(child.stdout.readline()) == [*range(ITEMS)]
+    until(lambda: served.own.stats().consumers == 0)
+    stats = served.own.stats()
+    assert (stats.items, stats.delivered, stats.lost) == (0, ITEMS, 0)
+
+
+def test_ctrl_c_at_any_moment_of_a_put_leaves_an_item_whole(
+    serve: Any, start: Callable[..., Any]
+) -> None:
+    served = serve()
+    child = start("put_between_alarms", served.target, served.name, ITEMS, INTERRUPTS)
+    with ThreadPoolExecutor(1) as pool:
+        came = pool.submit(child.stdout.readline)
+        got = []
+        while not (came.done() and served.own.stats().items == 0):
+            with suppress(queue.EmptyError):
+                got.append(served.own.get(0.01))
+    assert int(came.result()) > 0
+    assert got == sorted({*got, *literal_eval(child.stdout.readline())})
 
 
 # Of JAX, where another test has imported it.

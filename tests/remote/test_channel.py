@@ -174,13 +174,13 @@ def test_each_of_several_threads_ends_in_time(shared: Pair) -> None:
         remote.sender(shared.device, "c") as sender,
     ):
         getting = pool.submit(receiver.get)
-        eventually(lambda: receiver._turn.held)
+        eventually(lambda: receiver._turn.holder is not None)
         with pytest.raises(remote.DeadlineExceededError, match="another thread"):
             receiver.get(timeout=0.01)
         sender.put(item(0))
         held = getting.result(PATIENCE)
         blocked = pool.submit(sender.put, item(1))
-        eventually(lambda: sender._turn.held)
+        eventually(lambda: sender._turn.holder is not None)
         with pytest.raises(remote.DeadlineExceededError, match="another put"):
             sender.put(item(2), timeout=0.01)
         with pytest.raises(remote.DeadlineExceededError, match="close again"):

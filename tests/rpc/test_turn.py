@@ -21,17 +21,17 @@ def test_threads_and_coroutines_get_it_in_their_order() -> None:
     order: list[str] = []
 
     def thread(name: str) -> None:
-        assert turn.acquire(LIMIT)
+        assert turn.acquire(name, LIMIT)
         order.append(name)
-        turn.release()
+        turn.release(name)
 
     async def coroutine(name: str) -> None:
-        assert await turn.acquire_async(LIMIT)
+        assert await turn.acquire_async(name, LIMIT)
         order.append(name)
-        turn.release()
+        turn.release(name)
 
     async def program() -> None:
-        assert turn.acquire(0)
+        assert turn.acquire("first", 0)
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(thread, "thread")
             until(lambda: waiting(turn) == 1)
@@ -39,36 +39,39 @@ def test_threads_and_coroutines_get_it_in_their_order() -> None:
             await asyncio.sleep(0)
             third = pool.submit(thread, "another thread")
             until(lambda: waiting(turn) == 3)
-            turn.release()
+            turn.release("first")
             await second
             first.result(LIMIT)
             third.result(LIMIT)
 
     asyncio.run(program())
     assert order == ["thread", "coroutine", "another thread"]
-    assert turn.acquire(0)
+    assert turn.acquire("last", 0)
 
 
 def test_who_gives_up_leaves_the_line() -> None:
     turn = Turn()
 
     async def program() -> None:
-        assert await turn.acquire_async(0)
-        assert not turn.acquire(0.001)
-        assert not await turn.acquire_async(0.001)
-        cancelled = asyncio.create_task(turn.acquire_async(None))
-        await asyncio.sleep(0)
-        cancelled.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
+        assert await turn.acquire_async("holder", 0)
+        assert not turn.acquire("thread", 0.001)
+        turn.release("thread")
+        assert not await turn.acquire_async("coroutine", 0.001)
+        turn.release("coroutine")
         assert waiting(turn) == 0
+        turn.release("nobody")
+        assert not turn.acquire("nobody", 0)
+        turn.release("nobody")
 
-        cancelled = asyncio.create_task(turn.acquire_async(None))
+        cancelled = asyncio.create_task(turn.acquire_async("cancelled", None))
         await asyncio.sleep(0)
-        turn.release()  # to the waiting one, which is cancelled before it hears of it
+        turn.release("holder")  # to the waiting one, which is cancelled before it hears of it
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
+        assert not turn.acquire("too early", 0)
+        turn.release("too early")
+        turn.release("cancelled")
 
     asyncio.run(program())
-    assert turn.acquire(0)
+    assert turn.acquire("last", 0)

@@ -134,14 +134,15 @@ class _Service:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def set(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         length = int.from_bytes(request[:4], "little")
         key, value = self._key(request[4 : 4 + length], context), request[4 + length :]
         if len(key) > _LONGEST_KEY or len(value) > _LONGEST_VALUE:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the key or the value is too long")
-        with self._changed:
+        with self._lock:
             if key not in self._values and len(self._values) >= _MOST_KEYS:
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store is full")
             self._values[key] = value
@@ -151,7 +152,7 @@ class _Service:
     def get(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Whether the key is there, at once: no thread of the server waits for a rank."""
         key = self._key(request, context)
-        with self._changed:
+        with self._lock:
             value = self._values.get(key)
         return b"" if value is None else b"\1" + value
 

@@ -130,7 +130,8 @@ class Links:
         self._until = time.monotonic() + timeout
         self.peers: dict[str, rpc.Peer] = {}
         self._said: dict[str, _Said] = {}
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.RLock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._heard: dict[str, _Bye] = {}
         self._answered: set[str] = set()
         self._lost: StageLostError | None = None
@@ -141,7 +142,7 @@ class Links:
         self._server = rpc.server(self._pool, transport=transport)
         try:
             self._meet(store, sorted(machines), host, transport)
-            with self._changed:
+            with self._lock:
                 for name, peer in self.peers.items():
                     with self.talking_to(name):
                         self._said[name] = _Said(peer, partial(self._hear, name))
@@ -249,7 +250,7 @@ class Links:
 
     def _hear(self, name: str) -> None:
         """A machine has said that it ends, or is gone."""
-        with self._changed:
+        with self._lock:
             try:
                 bye = self._said[name].wait(_Bye, 0) or _Bye(error="it is gone")
             except rpc.CallError as error:
@@ -269,13 +270,13 @@ class Links:
 
     def _hear_answer(self, name: str) -> None:
         """A machine has heard this one's end; or is gone, as it goes only after that."""
-        with self._changed:
+        with self._lock:
             self._answered.add(name)
             self._changed.notify_all()
 
     def _tell(self, bye: _Bye) -> None:
         """Tells the others once; who is gone need not know."""
-        with self._changed:
+        with self._lock:
             if self._told:
                 return
             self._told = True
@@ -291,7 +292,7 @@ class Links:
         except rpc.CallError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise StageTimeoutError(f"machine {name}: {error.details()}") from None
-            with self._changed:  # what it has said of that may be under way
+            with self._lock:  # what it has said of that may be under way
                 self._changed.wait_for(lambda: self._lost is not None, _FAREWELL)
                 raise self._lost or StageLostError(name, str(error.details())) from None
 
@@ -308,7 +309,7 @@ class Links:
         steps; the links are closed then, too."""
         try:
             self._tell(_Bye(steps))
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(
                     lambda: self._lost is not None or len(self._heard) == len(self.peers), timeout
                 )
@@ -338,7 +339,7 @@ class Links:
         else:
             why = f"{type(error).__name__}: {error}"
             self._tell(_Bye(error=why[:_LONGEST], machine=self._me))
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: len(self._heard) == len(self.peers), _FAREWELL)
         self._end()
 

@@ -63,7 +63,8 @@ class Runtime:
         self._sets = 1
         self._fusion = performing.Fusion()
         self._warned: set[str] = set()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._submitted: list[Request] = []
         self._counts: defaultdict[tuple[str, int], Iterator[int]] = defaultdict(itertools.count)
         self._entries: dict[Key, _Entry] = {}
@@ -83,7 +84,7 @@ class Runtime:
         """The future has the resulting arrays. HorovodInternalError for a name that is outstanding
         already, or when the group has come to its end."""
         entry = _Entry(request, Tensors(inputs, outputs), Future())
-        with self._changed:
+        with self._lock:
             if self._over:
                 raise HorovodInternalError(self._over)
             if request.key in self._entries:
@@ -102,13 +103,13 @@ class Runtime:
 
     def count(self, kind: str, process_set: int) -> int:
         """How many unnamed requests of a kind there were before in a process set."""
-        with self._changed:
+        with self._lock:
             return next(self._counts[kind, process_set])
 
     def release(self) -> Group:
         """Ends, and with it do all ranks; what is outstanding anywhere fails. The group of all
         ranks stays open: to be closed, or made anew."""
-        with self._changed:
+        with self._lock:
             self._leaving = True
             self._changed.notify()
         self._thread.join(_PATIENCE)
@@ -131,7 +132,7 @@ class Runtime:
             why = f"rank {self.rank}: {type(error).__name__}: {error}"
             log.exception("tensorwire.horovod has come to its end")
             self._groups[0].abort(why)
-        with self._changed:
+        with self._lock:
             self._over = why
             entries, self._entries = list(self._entries.values()), {}
         for entry in entries:
@@ -156,7 +157,7 @@ class Runtime:
 
     def _gather_requests(self, pause: float) -> bool:
         """Sleeps while there is nothing to say. Whether this rank leaves."""
-        with self._changed:
+        with self._lock:
             if self._entries:
                 wait: float | None = pause
             elif self.size == 1:
@@ -236,7 +237,7 @@ class Runtime:
 
     def _move(self, batch: list[Response]) -> None:
         kind, process_set = batch[0].kind, batch[0].key[0]
-        with self._changed:
+        with self._lock:
             entries = [self._entries.get(response.key) for response in batch]
         tensors = [None if entry is None else entry.tensors for entry in entries]
         for response in batch:
@@ -262,7 +263,7 @@ class Runtime:
             self._end(response.key, result)
 
     def _pop(self, key: Key) -> _Entry | None:
-        with self._changed:
+        with self._lock:
             return self._entries.pop(key, None)
 
     def _end(self, key: Key, result: Any) -> None:

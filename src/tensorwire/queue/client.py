@@ -165,25 +165,23 @@ class QueueClient:
         ValueError for an item that is damaged, or has elements that the framework lacks: that one
         is gone.
         """
-        return self._decoded(self._getting().get(1, timeout)[0])
+        return self._getting().get(1, timeout, self._decoded)[0]
 
     def get_batch(self, most: int, timeout: float | None = None) -> list[Any]:
         """Takes 1 to ``most`` objects: those that are there, or the first that comes. Raises what
         ``get`` raises."""
-        found = self._getting().get(checked_batch(most), timeout)
-        return [self._decoded(item) for item in found]
+        return self._getting().get(checked_batch(most), timeout, self._decoded)
 
     async def get_async(self, timeout: float | None = None) -> Any:
         """As ``get``, in an event loop. A cancelled one loses no object: if one has come for it
         meanwhile, the next ``get`` takes it."""
         consuming = await self._ready(self._consuming, self._getting)
-        return self._decoded((await consuming.get_async(1, timeout))[0])
+        return (await consuming.get_async(1, timeout, self._decoded))[0]
 
     async def get_batch_async(self, most: int, timeout: float | None = None) -> list[Any]:
         """As ``get_batch``, in an event loop."""
         consuming = await self._ready(self._consuming, self._getting)
-        found = await consuming.get_async(checked_batch(most), timeout)
-        return [self._decoded(item) for item in found]
+        return await consuming.get_async(checked_batch(most), timeout, self._decoded)
 
     def _decoded(self, item: Item) -> Any:
         return items.decoded(item, self._framework)

@@ -12,7 +12,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tensorwire.queue import wire
 from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
@@ -25,10 +25,23 @@ if TYPE_CHECKING:
     from tensorwire.rpc import Peer
 
 Withdraw = Callable[[wire.Withdraw], int]
+T = TypeVar("T")
+
+
+class _Taking:
+    """Of one ``get``: what it has taken. ``count``: of all that this end has taken, with that."""
+
+    __slots__ = ("count", "items", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most: Final = most
+        self.items: list[Item] = []
+        self.count = 0
 
 
 class Consuming:
-    """Thread-safe."""
+    """Thread-safe. Ctrl-C may come between any two steps of the main thread, but not between simple
+    assignments that follow each other: so changes that belong together are such."""
 
     def __init__(
         self, peer: Peer, name: str, method: str, withdraw: Withdraw, prefetch: int
@@ -38,10 +51,10 @@ class Consuming:
         self._withdraw = withdraw
         self._prefetch = prefetch
         self._lock = threading.Lock()  # guards what follows, down to the number of the question
-        self._items: deque[Item] = deque()
+        self._items: list[Item] = []
         self._taken = 0
         self._told = 0  # items that the server counts as taken
-        self._waiting = 0  # items that are waited for
+        self._waits: set[_Taking] = set()
         self._asked = 0  # the number of the last question
         self._answered = 0
         self._opened: wire.Opened | None = None
@@ -50,54 +63,59 @@ class Consuming:
             self._talk.cancel()
             raise silent(name)
 
-    def _hear(self, message: list[Buffer]) -> None:
-        if self._opened is None:
+    def _hear(self, message: list[Buffer], number: int) -> None:
+        if number == 0:
             self._opened = wire.decode(wire.Opened, message[0])
-            return
-        if self._answered == self._asked:
-            raise DecodeError("an answer that nobody asked for")
-        self._items.extend(wire.split(wire.decode(wire.Items, message[0]), message))
-        self._answered += 1
+        elif number > self._answered:
+            if number > self._asked:
+                raise DecodeError("an answer that nobody asked for")
+            items = wire.split(wire.decode(wire.Items, message[0]), message)
+            self._answered = number
+            self._items += items
 
     # ---------------------------------------------------------------------------------- taking
 
-    def _take(self, most: int, waiting: bool = True) -> list[Item]:
-        """What is there, for one who then is ``waiting`` no more; and asks for what is wanted."""
-        found: list[Item] = []
+    def _take(self, taking: _Taking) -> bool:
+        """Takes what is there, and asks for what is wanted. False: nothing is there."""
         with self._lock:
-            while self._items and len(found) < most:
-                found.append(self._items.popleft())
-                self._taken += 1
-            if found and waiting:
-                self._waiting -= most
+            if items := self._items[: taking.most]:
+                number = len(items)
+                taking.items = items
+                del self._items[:number]
+                self._taken = taking.count = self._taken + number
+                self._waits.discard(taking)
             try:
                 self._ask()
             except QueueError:
-                if not found:
+                if not taking.items:
                     raise
-            except BaseException:  # Ctrl-C: nobody gets them
-                self._items.extendleft(reversed(found))
-                self._taken -= len(found)
-                if found and waiting:
-                    self._waiting += most
-                raise
-        return found
+            return bool(taking.items)
+
+    def _untake(self, taking: _Taking, kept: int = 0) -> None:
+        """All but the first ``kept``: the next ``get`` takes them."""
+        with self._lock:
+            back = taking.items[kept:]
+            # What others have taken since then counts behind these. So these count as taken, too.
+            taken = self._taken - (len(back) if self._taken == taking.count else 0)
+            del taking.items[kept:]
+            self._items[:0] = back
+            self._taken = taking.count = taken
 
     def _ask(self) -> None:
         """Lock held."""
         there = len(self._items)
-        wanted = self._waiting + self._prefetch - there
+        wanted = sum([taking.most for taking in self._waits]) + self._prefetch - there
         if self._asked != self._answered or wanted <= 0 or 2 * there > self._prefetch + 1:
             return
         assert self._opened is not None
-        if sum([item.nbytes for item in list(self._items)]) >= self._opened.capacity_bytes:
+        if sum([item.nbytes for item in self._items]) >= self._opened.capacity_bytes:
             return  # the server keeps them until they are taken
         number = self._asked + 1
         taken = max(self._taken, self._told)
         question = wire.encode(wire.Ask(number, min(wanted, wire.MAX_ITEMS), taken))
         sent: deque[bool] = deque()
-        self._asked = number  # the answer may come before this thread goes on
         try:
+            self._asked = number  # the answer may come before this thread goes on
             self._talk.send([question], None, sent)
         finally:  # Ctrl-C comes before the question has left or after
             if sent and sent[-1]:
@@ -105,54 +123,80 @@ class Consuming:
             else:
                 self._asked = number - 1
 
+    def get(self, most: int, timeout: float | None, decode: Callable[[Item], T]) -> list[T]:
+        """1 to ``most`` items. Raises QueueError, and what ``decode`` raises for the first of them,
+        which is gone then."""
+        taking = _Taking(most)
+        try:
+            if not self._take(taking):
+                end = ends(timeout)
+                self._enter(taking)
+                while not self._take(taking):
+                    if not self._talk.until(self._there, left(end)):
+                        break
+                if question := self._leave(taking):
+                    self._take_back(question)
+                if not taking.items and not self._take(taking):
+                    raise self._empty(timeout)
+            return self._decoded(taking, decode)
+        except BaseException:  # Ctrl-C: nobody gets them
+            self._untake(taking)
+            if question := self._leave(taking):
+                self._take_back(question)
+            raise
+
+    async def get_async(
+        self, most: int, timeout: float | None, decode: Callable[[Item], T]
+    ) -> list[T]:
+        """As ``get``; a cancelled one takes no item with it."""
+        taking = _Taking(most)
+        try:
+            if not self._take(taking):
+                end = ends(timeout)
+                self._enter(taking)
+                while not self._take(taking):
+                    if not await self._talk.until_async(self._there, left(end)):
+                        break
+                if question := self._leave(taking):
+                    await asyncio.to_thread(self._take_back, question)
+                if not taking.items and not self._take(taking):
+                    raise self._empty(timeout)
+            return self._decoded(taking, decode)
+        except BaseException:
+            self._untake(taking)
+            if question := self._leave(taking):
+                await asyncio.to_thread(self._take_back, question)
+            raise
+
+    def _decoded(self, taking: _Taking, decode: Callable[[Item], T]) -> list[T]:
+        """Those before the first that cannot be decoded; the others stay for the next ``get``."""
+        found: list[T] = []
+        try:
+            for item in taking.items:
+                found.append(decode(item))  # noqa: PERF401  # what was decoded before an error counts
+        except Exception:
+            self._untake(taking, len(found) or 1)
+            if not found:
+                taking.items.clear()
+                raise
+        return found
+
     def _there(self) -> bool:
         """Items, or an answer after which the next question may be put."""
         return bool(self._items) or self._asked == self._answered
 
-    def get(self, most: int, timeout: float | None) -> list[Item]:
-        """1 to ``most`` items. Raises QueueError."""
-        if found := self._take(most, waiting=False):
-            return found  # else it is the empty list, whatever interrupts what follows
-        end = ends(timeout)
-        self._enter(most)
-        try:
-            while not (found := self._take(most)):
-                if not self._talk.until(self._there, left(end)):
-                    break
-        finally:
-            if not found and (question := self._leave(most)):
-                self._take_back(question)
-        if not found and not (found := self._take(most, waiting=False)):
-            raise self._empty(timeout)
-        return found
-
-    async def get_async(self, most: int, timeout: float | None) -> list[Item]:
-        """As ``get``; a cancelled one takes no item with it."""
-        if found := self._take(most, waiting=False):
-            return found  # else it is the empty list, whatever interrupts what follows
-        end = ends(timeout)
-        self._enter(most)
-        try:
-            while not (found := self._take(most)):
-                if not await self._talk.until_async(self._there, left(end)):
-                    break
-        finally:
-            if not found and (question := self._leave(most)):
-                await asyncio.to_thread(self._take_back, question)
-        if not found and not (found := self._take(most, waiting=False)):
-            raise self._empty(timeout)
-        return found
-
-    def _enter(self, most: int) -> None:
+    def _enter(self, taking: _Taking) -> None:
         with self._lock:
-            self._waiting += most
+            self._waits.add(taking)
 
-    def _leave(self, most: int) -> int:
+    def _leave(self, taking: _Taking) -> int:
         """The number of the question that nobody waits for any more; 0: there is none."""
         with self._lock:
-            self._waiting -= most
-            open_question = self._asked != self._answered
-            return self._asked if open_question and not self._waiting + self._prefetch else 0
+            if taking not in self._waits:
+                return 0
+            self._waits.discard(taking)
+            wanted = self._waits or self._prefetch
+            return 0 if wanted or self._asked == self._answered else self._asked
 
     def _take_back(self, question: int) -> None:
         """Returns once it has been answered, with items or without."""

@@ -47,16 +47,25 @@ def left(end: float | None) -> float | None:
 
 
 class Conversation:
-    """``handle`` gets each message, one after the other; it may raise DecodeError, which ends the
-    call. ``error``: why it is over."""
+    """``handle`` gets each message and its number, from 0, one after the other; it may raise
+    DecodeError, which ends the call. After a Ctrl-C it may get one once more. ``error``: why it is
+    over.
 
-    def __init__(self, duplex: Duplex, name: str, handle: Callable[[list[Buffer]], None]) -> None:
+    Ctrl-C may come between any two steps of the main thread. So a lock is only ever held by `with`
+    itself, which nothing comes between, and whoever waits begins with what another has left undone.
+    """
+
+    def __init__(
+        self, duplex: Duplex, name: str, handle: Callable[[list[Buffer], int], None]
+    ) -> None:
         self._duplex = duplex
         self._name = name
         self._handle = handle
-        self._changed = threading.Condition(threading.Lock())  # guards what follows
-        self._receiving = False
+        self._lock = threading.Lock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
+        self._receiver: object | None = None
         self._inbox: Inbox = deque()
+        self._number = 0  # of the first message in it
         self._wakes: set[Callable[[], object]] = set()
         self._readiness: _Readiness | None = None
         self.error: QueueError | None = None
@@ -88,10 +97,9 @@ class Conversation:
 
     def _over(self) -> QueueError:
         """Why it is, once it is. It says so to all who wait."""
-        with self._changed:
-            while self.error is None:
-                self._step(None)
-            return self.error
+        self.until(lambda: self.error is not None, None)
+        assert self.error is not None
+        return self.error
 
     # -------------------------------------------------------------------------------- waiting
 
@@ -99,48 +107,54 @@ class Conversation:
         """Receives until ``done()``; False: it has not come to that within ``timeout`` seconds.
         Raises QueueError when it never will."""
         end = ends(timeout)
-        with self._changed:
-            while not done():
-                if self.error is not None:
-                    raise self.error
-                rest = left(end)
-                if rest is not None and rest <= 0:
-                    return False
-                self._step(rest)
-            return True
-
-    def _step(self, seconds: float | None) -> None:
-        """Lock held: lets go of it while it waits for one message, or for another thread that
-        does."""
-        if self._receiving:
-            self._changed.wait(_SLICE_SECONDS if seconds is None else min(seconds, _SLICE_SECONDS))
-            return
-        self._receiving = True
-        self._changed.release()
-        failure = None
+        receiver = object()
         try:
-            self._duplex.receive_to(self._inbox, seconds)
-        except CallError as error:
-            failure = error
+            while True:
+                with self._lock:
+                    if self._inbox:
+                        self._digest()
+                    if done():
+                        return True
+                    if self.error is not None:
+                        raise self.error
+                    rest = left(end)
+                    if rest is not None and rest <= 0:
+                        return False
+                    if self._receiver is not None:
+                        sliced = _SLICE_SECONDS if rest is None else min(rest, _SLICE_SECONDS)
+                        self._changed.wait(sliced)
+                        continue
+                    self._receiver = receiver
+                failure = None
+                try:
+                    self._duplex.receive_to(self._inbox, rest)
+                except CallError as error:
+                    failure = error
+                with self._lock:
+                    self._receiver = None
+                    self._digest(failure)
         finally:
-            self._changed.acquire()
-            self._receiving = False
-            self._digest(failure)
+            if self._receiver is receiver:  # Ctrl-C: another one receives
+                with self._lock:
+                    self._receiver = None
+                    self._changed.notify_all()
 
-    def _digest(self, failure: CallError | None) -> None:
+    def _digest(self, failure: CallError | None = None) -> None:
         """Lock held."""
         inbox = self._inbox
         while inbox:
-            message = inbox.popleft()
+            message = inbox[0]  # it leaves once it has been handled: Ctrl-C loses none
             if message is None:
                 failure = failure or self._duplex.outcome(None)
                 self._end(failure)
             else:
                 try:
-                    self._handle(message)
+                    self._handle(message, self._number)
                 except ValueError as error:
                     self._duplex.cancel()
                     self.error = errors.QueueError(f"queue {self._name!r}: bad answer: {error}")
+            self._number += 1
+            inbox.popleft()
         if failure is not None:
             self._end(failure)
         self._changed.notify_all()
@@ -161,13 +175,13 @@ class Conversation:
         end = ends(timeout)
         loop = asyncio.get_running_loop()
         news = News()
-        with self._changed:
+        with self._lock:
             self._wakes.add(news.wake)
         try:
             while True:
                 news.clear()
-                with self._changed:
-                    if not self._receiving:
+                with self._lock:
+                    if self._receiver is None:
                         self._receive_all()
                     if done():
                         return True
@@ -181,19 +195,21 @@ class Conversation:
                     return False
                 await news.wait(rest)
         finally:
-            with self._changed:
+            with self._lock:
                 self._wakes.discard(news.wake)
 
     def _receive_all(self) -> None:
         """Lock held: what is there already."""
+        if self._inbox:
+            self._digest()
         try:
             while self.error is None and self._duplex.receive_to(self._inbox, 0.0):
-                self._digest(None)
+                self._digest()
         except CallError as error:
             self._digest(error)
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             readiness, self._readiness = self._readiness, None
         if readiness is not None:
             readiness.close()

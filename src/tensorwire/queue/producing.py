@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 from weakref import ref
@@ -78,7 +79,8 @@ class Producing:
         self._passed = 0.0  # when the last item came
         self._sweeping = self._ending = False
         self._sweeper: threading.Thread | None = None
-        self._sizes: deque[int] = deque()  # of what is not settled
+        # Of what is not settled, its number, and the bytes of all up to it.
+        self._totals: deque[tuple[int, int]] = deque()
         self._room = self._room_bytes = 0
         self._talk = Conversation(peer.duplex(method), name, self._hear)
         if not self._talk.until(lambda: self._opened is not None, ANSWER_SECONDS):
@@ -90,16 +92,17 @@ class Producing:
 
     # --------------------------------------------------------------------- what the server says
 
-    def _hear(self, message: list[Buffer]) -> None:
-        if self._opened is None:
+    def _hear(self, message: list[Buffer], number: int) -> None:
+        if number == 0:
             opened = self._opened = wire.decode(wire.Opened, message[0])
             self.capacity_bytes = opened.capacity_bytes
             self._room, self._room_bytes = opened.room, opened.room_bytes
             return
         settled = wire.decode(wire.Settled, message[0])
-        for _ in range(min(settled.count, self._sent) - self._settled):
-            self._settled_bytes += self._sizes.popleft()
-            self._settled += 1
+        count = min(settled.count, self._sent)
+        while self._totals and self._totals[0][0] <= count:
+            self._settled, self._settled_bytes = self._totals[0]
+            self._totals.popleft()
         self._room, self._room_bytes = settled.room, settled.room_bytes
 
     def _covered(self) -> bool:
@@ -145,30 +148,29 @@ class Producing:
     def _send(self, items: list[Item], timeout: float | None) -> None:
         """All that waits to be sent, and maybe more, in one message; it asks the server when it is
         time."""
-        sizes = [item.nbytes for item in items]
-        nbytes = sum(sizes)
-        # First the sizes: another thread may hear of items before this one goes on.
-        self._sizes.extend(sizes)
-        self._sent += len(items)
-        self._sent_bytes += nbytes
-        ask = (
-            self._sent - self._settled > self._room
-            or self._sent_bytes - self._settled_bytes > self._room_bytes
-            or (self._sent - self._asked) * 2 >= self._room
-            or (self._sent_bytes - self._settled_bytes) * 2 >= self._room_bytes
-        )
+        while self._totals and self._totals[-1][0] > self._sent:
+            self._totals.pop()  # of what did not leave
+        before = (self._sent, self._sent_bytes)
+        nbytes = accumulate([item.nbytes for item in items], initial=self._sent_bytes)
+        totals = list(enumerate(nbytes, self._sent))
         sent: deque[bool] = deque()
         try:
+            # First these: another thread may hear of items before this one goes on.
+            self._sent, self._sent_bytes = totals[-1]
+            self._totals.extend(totals[1:])
+            ask = (
+                self._sent - self._settled > self._room
+                or self._sent_bytes - self._settled_bytes > self._room_bytes
+                or (self._sent - self._asked) * 2 >= self._room
+                or (self._sent_bytes - self._settled_bytes) * 2 >= self._room_bytes
+            )
             self._talk.send(wire.put_message(items, ask), timeout, sent)
         finally:
             if sent and sent[-1]:
                 self._pending, self._pending_bytes = [], 0
                 self._asked = self._sent if ask else self._asked
             else:  # what waited still does
-                for _ in items:
-                    self._sizes.pop()
-                self._sent -= len(items)
-                self._sent_bytes -= nbytes
+                self._sent, self._sent_bytes = before
 
     def _ask(self, timeout: float | None) -> None:
         """Sends what waits to be sent. Afterwards the server will say when all of it is settled."""
@@ -190,6 +192,7 @@ class Producing:
         self._sweeper = thread
 
     def _sweep_up(self) -> None:
+        claim = object()
         idle = 0
         while idle < _IDLE_SWEEPS and not self._ending:
             sleep(_SWEEP_SECONDS)
@@ -197,19 +200,19 @@ class Producing:
                 idle += 1
                 continue
             idle = 0
-            self._turn.acquire(None)
             try:
+                self._turn.acquire(claim, None)
                 if self._pending:
                     self._send(self._pending, None)
             except QueueError:  # so will the next put
                 break
             finally:
-                self._turn.release()
-        self._turn.acquire(None)
+                self._turn.release(claim)
+        self._turn.acquire(claim, None)
         self._sweeping = False
         if self._pending and self._talk.error is None and not self._ending:
             self._sweep()
-        self._turn.release()
+        self._turn.release(claim)
 
     def close_at_exit(self) -> None:
         self._ending = True
@@ -223,9 +226,10 @@ class Producing:
         """Raises QueueError; FullError: some or all of them are not, and never will be, in the
         queue."""
         end = ends(timeout)
-        if not self._turn.acquire(timeout):
-            raise self._full(timeout)
+        claim = object()
         try:
+            if not self._turn.acquire(claim, timeout):
+                raise self._full(timeout)
             if self._talk.error is not None:
                 raise self._talk.error
             if not self._covered():
@@ -242,8 +246,10 @@ class Producing:
                 raise
             if not done and (accepted := self._take_back(last, len(items))) < len(items):
                 raise self._full(timeout, accepted)
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
 
     def put_small(self, item: Item) -> bool:
         """As ``put``, for most items of a burst, which wait for others. False: it is none of those,
@@ -252,7 +258,7 @@ class Producing:
         with turn.lock:
             now = monotonic()
             if (
-                turn.held
+                turn.holder is not None
                 or now - self._passed >= _BURST_SECONDS
                 or not self._sweeping
                 or item.nbytes > SMALL
@@ -279,21 +285,25 @@ class Producing:
         first = last - count + 1
         accepted = self._withdraw(wire.Withdraw(self._opened.session, first, last))
         with suppress(QueueError):  # which the next put raises
+            self._ask(_SETTLE_SECONDS)
             self._talk.until(lambda: self._settled >= last, _SETTLE_SECONDS)
         return accepted
 
     def flush(self, timeout: float | None) -> None:
         """Raises QueueError."""
         end = ends(timeout)
-        if not self._turn.acquire(timeout):
-            raise self._full(timeout)
+        claim = object()
         try:
+            if not self._turn.acquire(claim, timeout):
+                raise self._full(timeout)
             if not self._all_settled():
                 self._ask(left(end))
                 if not self._talk.until(self._all_settled, left(end)):
                     raise self._full(timeout)
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
 
     def _full(self, timeout: float | None, accepted: int = 0) -> FullError:
         return FullError(f"queue {self._name!r} had no room within {timeout or 0:g} s", accepted)
@@ -303,9 +313,10 @@ class Producing:
     async def put_async(self, items: Sequence[Item], timeout: float | None) -> None:
         """As ``put``."""
         end = ends(timeout)
-        if not await self._turn.acquire_async(timeout):
-            raise self._full(timeout)
+        claim = object()
         try:
+            if not await self._turn.acquire_async(claim, timeout):
+                raise self._full(timeout)
             if self._talk.error is not None:
                 raise self._talk.error
             if not self._covered():
@@ -327,8 +338,10 @@ class Producing:
                 accepted = await asyncio.to_thread(self._take_back, last, len(items))
                 if accepted < len(items):
                     raise self._full(timeout, accepted)
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
 
     async def _without_waiting(
         self, send: Callable[[float | None], object], nbytes: int, timeout: float | None

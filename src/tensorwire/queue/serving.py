@@ -95,7 +95,8 @@ class _Session:
         self.peer: Final = peer
         self.number: Final = secrets.randbits(62)
         self.woken: Final = threading.Event()
-        self.changed: Final = threading.Condition()  # guards what follows
+        self.lock: Final = threading.RLock()  # guards what follows
+        self.changed: Final = threading.Condition(self.lock)
         self.processed = 0
         """Of one that puts: the last item that is settled. Of one that gets: the last question."""
         self.impatient = range(0)
@@ -252,7 +253,7 @@ class Service:
             )
             if not session.impatient:
                 return
-        with session.changed:
+        with session.lock:
             if refused:
                 session.refused.add(number)
             session.processed = number
@@ -334,7 +335,7 @@ class Service:
         if session is None or session.peer != rpc.peer_of(context):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the stream has ended")
         numbers = range(wanted.first, wanted.last + 1)
-        with session.changed:
+        with session.lock:
             session.refused = {number for number in session.refused if number in numbers}
             session.impatient, session.refusing = numbers, False
             session.woken.set()

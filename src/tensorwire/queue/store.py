@@ -209,9 +209,10 @@ class Store:
         with self._lock:
             if not self._items or self._consumers:
                 return None
-            item = self._items.popleft()
+            item = self._items[0]
             self._nbytes -= item.nbytes
             self._delivered += 1
+            self._items.popleft()
             if self._producers:
                 self._serve()
             return item
@@ -333,9 +334,9 @@ class Store:
         )
 
     def _accept(self, item: Item) -> None:
-        self._items.append(item)
         self._nbytes += item.nbytes
         self._accepted += 1
+        self._items.append(item)
 
     def _accept_first(self, items: Sequence[Item]) -> int:
         """How many of them there was room for."""

@@ -107,16 +107,19 @@ class Receiver(AbstractContextManager["Receiver"]):
         """
         self._check_framework(framework)
         ends = None if timeout is None else monotonic() + timeout
-        if not self._turn.acquire(timeout):
-            raise self._overtaken()
+        claim = object()
         try:
+            if not self._turn.acquire(claim, timeout):
+                raise self._overtaken()
             while not self._there():
                 left = _SLICE_SECONDS if ends is None else min(self._left(ends), _SLICE_SECONDS)
                 with suppress(DeadlineExceededError):
                     self._slots.signal.wait(self._taken + 1, left)
             taken = self._take()
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
         if isinstance(taken, np.ndarray):
             return self._outwards(taken, framework)
         try:
@@ -134,9 +137,10 @@ class Receiver(AbstractContextManager["Receiver"]):
         whose shape is not fixed, and is being read, is dropped."""
         self._check_framework(framework)
         ends = None if timeout is None else monotonic() + timeout
-        if not await self._turn.acquire_async(timeout):
-            raise self._overtaken()
+        claim = object()
         try:
+            if not await self._turn.acquire_async(claim, timeout):
+                raise self._overtaken()
             signal = self._slots.signal
             nudges = signal.memory.nudges
             while not self._there():
@@ -144,8 +148,10 @@ class Receiver(AbstractContextManager["Receiver"]):
                 await signal.news(self._taken + 1, nudges, left)
                 nudges = signal.memory.nudges
             taken = self._take()
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
         if isinstance(taken, np.ndarray):
             return self._outwards(taken, framework)
         try:

@@ -105,9 +105,10 @@ class Sender(AbstractContextManager["Sender"]):
         """
         array = np.ascontiguousarray(self._checked(value))
         ends = _ends(timeout)
-        if not self._turn.acquire(timeout):
-            raise self._overtaken()
+        claim = object()
         try:
+            if not self._turn.acquire(claim, timeout):
+                raise self._overtaken()
             self._check_open()
             self._finish(ends)
             while not self._has_slot():
@@ -115,16 +116,19 @@ class Sender(AbstractContextManager["Sender"]):
             stage = self._staging_for(array)
             self._begin(array, None if stage is None else stage(ends))
             self._finish(ends)
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
 
     async def put_async(self, value: Any, *, timeout: float | None = None) -> None:
         """``put`` in a coroutine. When that is cancelled, the tensor was sent, or nothing of it."""
         array = np.ascontiguousarray(self._checked(value))
         ends = _ends(timeout)
-        if not await self._turn.acquire_async(timeout):
-            raise self._overtaken()
+        claim = object()
         try:
+            if not await self._turn.acquire_async(claim, timeout):
+                raise self._overtaken()
             self._check_open()
             await self._finish_async(ends)
             while not self._has_slot():
@@ -132,8 +136,10 @@ class Sender(AbstractContextManager["Sender"]):
             stage = self._staging_for(array)  # each time that tensors have become much larger
             self._begin(array, None if stage is None else await asyncio.to_thread(stage, ends))
             await self._finish_async(ends)
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
 
     def _overtaken(self) -> DeadlineExceededError:
         return DeadlineExceededError(
@@ -277,14 +283,18 @@ class Sender(AbstractContextManager["Sender"]):
         ends = _ends(timeout)
         self._closing = True
         self._credit.look_again()
-        if not self._turn.acquire(timeout):
-            raise DeadlineExceededError(
-                f"a put into the channel {self._name!r} is under way: calling close again waits on"
-            )
+        claim = object()
         try:
+            if not self._turn.acquire(claim, timeout):
+                raise DeadlineExceededError(
+                    f"a put into the channel {self._name!r} is under way: calling close again "
+                    "waits on"
+                )
             self._close(ends)
-        finally:
-            self._turn.release()
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
+            raise
 
     async def close_async(self, timeout: float | None = CONTROL_SECONDS) -> None:
         """``close`` in a coroutine. When that is cancelled, a thread goes on."""

@@ -77,7 +77,8 @@ class Signal:
         self._generation = lifetime.generation()
         buffer: Any = self.memory
         self._word = np.frombuffer(buffer, np.uint64)
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.RLock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._ways: dict[_core.Peer, _core.Region] = {}
         self._current: Way | None = None  # one of them, while nobody has withdrawn it
         self._lost: _core.Peer | None = None
@@ -86,14 +87,14 @@ class Signal:
     # ---------------------------------------------------------------------- for who grants it
 
     def grant(self, peer: _core.Peer, region: _core.Region) -> None:
-        with self._changed:
+        with self._lock:
             self._ways[peer] = region
             self._lost = None
             self._tell()
 
     def withdraw(self, peer: _core.Peer, *, lost: bool, region: _core.Region | None = None) -> None:
         """region: only if the peer has not been granted another one since."""
-        with self._changed:
+        with self._lock:
             known = self._ways.get(peer)
             if known is not None and (region is None or region is known):
                 del self._ways[peer]
@@ -104,7 +105,7 @@ class Signal:
             self._tell()
 
     def end(self) -> None:
-        with self._changed:
+        with self._lock:
             self._over = True
             self._tell()
 
@@ -115,7 +116,7 @@ class Signal:
 
     def look_again(self) -> None:
         """Has those who wait look at more than the value."""
-        with self._changed:
+        with self._lock:
             self._tell()
 
     def _tell(self) -> None:
@@ -133,7 +134,7 @@ class Signal:
         """The owner's own store. RemoteError in a forked child."""
         _check(value)
         self.check_process()
-        with self._changed:
+        with self._lock:
             for region in self._ways.values():
                 try:
                     region.set(0, value)
@@ -181,7 +182,7 @@ class Signal:
 
     def _way(self, at_least: int, ends: float | None) -> Way | None:
         """By which peer's link to wait; None: the value is reached."""
-        with self._changed:
+        with self._lock:
             while True:
                 if self._ways:
                     self._current = Way(*next(iter(self._ways.items())))
@@ -197,7 +198,7 @@ class Signal:
 
     def failure(self) -> RemoteError | None:
         """Why nobody can raise it any more; None: somebody can, or may come."""
-        with self._changed:
+        with self._lock:
             return self._failure()
 
     def _failure(self) -> RemoteError | None:

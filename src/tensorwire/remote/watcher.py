@@ -49,7 +49,8 @@ class _Awaited(NamedTuple):
 class _Watcher:
     def __init__(self) -> None:
         self._bell = shared(8)  # nudged when other words are to be waited for
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.RLock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._watches: set[Watch] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="tensorwire-signals", daemon=True)
@@ -57,12 +58,12 @@ class _Watcher:
         lifetime.start(self._thread)
 
     def add(self, watch: Watch) -> None:
-        with self._changed:
+        with self._lock:
             self._watches.add(watch)
             self._tell()
 
     def discard(self, watch: Watch) -> None:
-        with self._changed:
+        with self._lock:
             if watch in self._watches:
                 self._watches.remove(watch)
                 self._tell()  # the thread lets go of its memory
@@ -80,7 +81,7 @@ class _Watcher:
     def _words(self) -> list[_Awaited] | None:
         """Wakes who has something to look at. What the others wait for, once there are any; None:
         there will be none."""
-        with self._changed:
+        with self._lock:
             while not self._closed:
                 if self._watches:
                     bell = _Awaited(self._bell, 0, 1, self._bell.nudges)
@@ -103,7 +104,7 @@ class _Watcher:
         return list(words.values())
 
     def close_at_exit(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._tell()
         self._thread.join(lifetime.JOIN_SECONDS)

@@ -36,7 +36,8 @@ class _Process:
         self.heir = heir
         self.used_grpc = False
         self.adopting = threading.RLock()
-        self.lock = threading.Condition()  # guards what follows
+        self.lock = threading.RLock()  # guards what follows
+        self.changed = threading.Condition(self.lock)
         self.starting = 0  # blocks of starting_threads() that have not ended
         self.ender: int | None = None  # the thread that ends the interpreter, once it does
         self.servers: WeakMembers[Closable] = WeakMembers()
@@ -89,7 +90,7 @@ def starting_threads() -> Iterator[None]:
     finally:
         with process.lock:
             process.starting -= 1
-            process.lock.notify_all()
+            process.changed.notify_all()
 
 
 def start(thread: threading.Thread) -> None:
@@ -123,7 +124,7 @@ def _close_servers() -> None:
 def _close_others() -> None:
     with _process.lock:
         _process.ender = threading.get_ident()
-        _process.lock.wait_for(lambda: not _process.starting, JOIN_SECONDS)
+        _process.changed.wait_for(lambda: not _process.starting, JOIN_SECONDS)
     _close(_process.servers)
     _close(_process.others)
 

@@ -7,84 +7,78 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
-from tensorwire.rpc.waiting import News, wait
+from tensorwire.rpc.waiting import News
 
-
-class _Waiter:
-    __slots__ = ("has_it", "wake")
-
-    def __init__(self, wake: Callable[[], object]) -> None:
-        self.wake: Final = wake
-        self.has_it = False
+_SLICE_SECONDS: Final = 0.25
+"""Ctrl-C may be missed by a thread that falls asleep on a lock, and one that comes while the turn
+is handed on may keep the wake from its waiter: so nobody sleeps for long."""
 
 
 class Turn:
+    """Whoever wants it makes a claim, any object, and acquires, uses and releases the turn within
+    one ``try``; an ``except BaseException`` releases that claim, too. Then Ctrl-C, whenever it
+    comes, leaves the turn to others; also when it comes within the first release.
+    """
+
     def __init__(self) -> None:
         self.lock: Final = threading.Lock()
         """Guards what follows. Nobody gets the turn while it is held: who finds that the turn is
         free may hold it in place of that, for a moment."""
-        self.held = False
-        self._waiters: deque[_Waiter] = deque()
+        self.holder: object | None = None
+        self._waiters: deque[tuple[object, Callable[[], object]]] = deque()
 
-    def acquire(self, timeout: float | None) -> bool:
+    def acquire(self, claim: object, timeout: float | None) -> bool:
         """False: it is still another's after ``timeout`` seconds."""
-        if self._take():
+        if self._take(claim, None):
             return True
         event = threading.Event()
-        waiter = self._wait(event.set)
-        try:
-            wait(event, timeout)
-        except BaseException:
-            if not self._give_up(waiter):
-                self.release()
-            raise
-        return not self._give_up(waiter)
+        ends = None if timeout is None else monotonic() + timeout
+        if not self._take(claim, event.set):
+            while self.holder is not claim and (left := _slice(ends)) > 0:
+                event.wait(left)
+        return self.holder is claim
 
-    async def acquire_async(self, timeout: float | None) -> bool:
+    async def acquire_async(self, claim: object, timeout: float | None) -> bool:
         """As ``acquire``."""
-        if self._take():
+        if self._take(claim, None):
             return True
         news = News()
-        waiter = self._wait(news.wake)
-        try:
-            await news.wait(timeout)
-        except BaseException:
-            if not self._give_up(waiter):
-                self.release()
-            raise
-        return not self._give_up(waiter)
+        ends = None if timeout is None else monotonic() + timeout
+        if not self._take(claim, news.wake):
+            while self.holder is not claim and (left := _slice(ends)) > 0:
+                await news.wait(left)
+        return self.holder is claim
 
-    def release(self) -> None:
+    def release(self, claim: object) -> None:
+        """Of who holds the turn, or waits for it, or has not come to that."""
         with self.lock:
-            if self._waiters:
-                waiter = self._waiters.popleft()
-                waiter.has_it = True
-                waiter.wake()
-            else:
-                self.held = False
+            waiters = self._waiters
+            for waiter in list(waiters):
+                if waiter[0] is claim:
+                    waiters.remove(waiter)
+            if self.holder is not claim:
+                return
+            if not waiters:
+                self.holder = None
+                return
+            # It holds the turn before it leaves the line: a Ctrl-C between these loses nobody.
+            self.holder, wake = waiters[0]
+            waiters.popleft()
+            wake()
 
-    def _take(self) -> bool:
+    def _take(self, claim: object, wake: Callable[[], object] | None) -> bool:
+        """Otherwise ``wake`` is called once it has the turn."""
         with self.lock:
-            free = not self.held
-            self.held = True
-            return free
+            if self.holder is None:
+                self.holder = claim
+                return True
+            if wake is not None:
+                self._waiters.append((claim, wake))
+            return False
 
-    def _wait(self, wake: Callable[[], object]) -> _Waiter:
-        waiter = _Waiter(wake)
-        with self.lock:
-            if self.held:
-                self._waiters.append(waiter)
-            else:
-                self.held = waiter.has_it = True
-                wake()
-        return waiter
 
-    def _give_up(self, waiter: _Waiter) -> bool:
-        """False: it has got its turn."""
-        with self.lock:
-            if waiter.has_it:
-                return False
-            self._waiters.remove(waiter)
-            return True
+def _slice(ends: float | None) -> float:
+    return _SLICE_SECONDS if ends is None else min(ends - monotonic(), _SLICE_SECONDS)

@@ -145,7 +145,8 @@ class Publisher:
         self._name = name
         self._quota = quota
         self._store = Store(_core.Quota(quota))
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._kept: deque[Stored] = deque(maxlen=1 + (0 if self._in_place else old_versions))
         self._generation = lifetime.generation()
         self._number = 0  # of the newest version that there has been
@@ -170,7 +171,7 @@ class Publisher:
     def stats(self) -> PublicationStats:
         """How much moved, and which way, is counted by links: ``server.stats()``."""
         store = self._store
-        with self._changed:
+        with self._lock:
             return PublicationStats(
                 self._number,
                 len(self._kept),
@@ -203,7 +204,7 @@ class Publisher:
         self._renew(params)
         before = self._kept[-1] if self._kept else None
         stored = self._store.copy(self._parameters, number, before, checksum)
-        with self._changed:
+        with self._lock:
             self._open()
             self._kept.append(stored)
             self._number = number
@@ -229,7 +230,7 @@ class Publisher:
         if not self._in_place:
             raise RuntimeError("a publisher that copies has no update(): write, then publish()")
         number = self._next(version)
-        with self._changed:
+        with self._lock:
             self._open()
             if self._updating:
                 raise RuntimeError("an update of these parameters is under way")
@@ -243,17 +244,17 @@ class Publisher:
             pieces = {name: found.pieces for name, found in self._parameters}
             since = {name: [number] * len(every) for name, every in pieces.items()}
             sums = checksums(pieces) if checksum else None
-            with self._changed:
+            with self._lock:
                 self._kept.append(Stored(number, pieces, since, sums))
                 self._number = number
         finally:
-            with self._changed:
+            with self._lock:
                 self._updating = False
 
     def close(self) -> None:
         """Lets go of all versions: pulls end UNAVAILABLE. Views that readers have stay good."""
         WATCH.members.get().discard(self)
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._kept.clear()
             self._agreements.clear()
@@ -298,7 +299,7 @@ class Publisher:
         return wire.Description(self._instance, self._in_place, layout)
 
     def _state(self) -> wire.State:
-        with self._changed:
+        with self._lock:
             self._check_open()
             return wire.State(self._instance, self._kept[-1].number if self._kept else 0)
 
@@ -330,7 +331,7 @@ class Publisher:
                 )
             ):
                 raise _refused(f"a part of {part.name[:80]!r} does not lie in its piece")
-        with self._changed:
+        with self._lock:
             self._check_open()
             self._agreements[agreement.digest] = agreement
             self._agreements.move_to_end(agreement.digest)
@@ -342,7 +343,7 @@ class Publisher:
 
     def _begin(self, request: wire.Pull) -> tuple[wire.Agreement, Stored | None, int, int]:
         """What was agreed, the version if it is there, a ticket, the newest version."""
-        with self._changed:
+        with self._lock:
             self._check_open()
             agreement = self._agreements.get(request.plan)
             if agreement is None:
@@ -364,7 +365,7 @@ class Publisher:
             return agreement, found, self._tickets, newest
 
     def _end(self, ticket: int) -> None:
-        with self._changed:
+        with self._lock:
             self._reading.discard(ticket)
             self._changed.notify_all()
 
@@ -374,7 +375,7 @@ class Publisher:
         return any(ticket >= self._torn_below for ticket in self._reading)
 
     def _intact(self, ticket: int) -> bool:
-        with self._changed:
+        with self._lock:
             return ticket >= self._torn_below
 
     def _reply(

@@ -438,15 +438,18 @@ class _Waiting:
         left = None
         if self._timeout is not None:
             left = max(0.0, self._begun + self._timeout - time.monotonic())
-        if not turns.acquire(left):
-            raise PullTimeoutError(
-                grpc.StatusCode.DEADLINE_EXCEEDED,
-                f"another pull by this subscriber was under way for all of {self._timeout} s",
-            )
+        claim = object()
         try:
+            if not turns.acquire(claim, left):
+                raise PullTimeoutError(
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                    f"another pull by this subscriber was under way for all of {self._timeout} s",
+                )
             yield
-        finally:
-            turns.release()
+            turns.release(claim)
+        except BaseException:
+            turns.release(claim)
+            raise
 
     def left(self) -> float | None:
         """Seconds. PullTimeoutError when there are none, and what ``check`` raises."""

@@ -102,7 +102,8 @@ class Listener:
         self.host, self.port = self._socket.getsockname()
         self._secret = secret
         self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.RLock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._come: dict[tuple[int, int], tuple[Control, Hello]] = {}
         self._over: set[int] = set()  # numbers of conversations that nobody wants any more
         self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
@@ -120,7 +121,7 @@ class Listener:
         self._socket.shutdown(socket.SHUT_RDWR)  # which ends accept()
         self._thread.join()
         self._socket.close()
-        with self._changed:
+        with self._lock:
             for control, _ in self._come.values():
                 control.close()
 
@@ -130,7 +131,7 @@ class Listener:
         """That conversation, which becomes the caller's; None: it has not come. check: is called
         again and again, and may raise."""
         end = time.monotonic() + seconds
-        with self._changed:
+        with self._lock:
             while (rank, number) not in self._come:
                 check()
                 if time.monotonic() > end:
@@ -140,7 +141,7 @@ class Listener:
 
     def forget(self, number: int) -> None:
         """Conversations of that number are closed, also those that come late."""
-        with self._changed:
+        with self._lock:
             self._over.add(number)
             for key in [key for key in self._come if key[1] == number]:
                 self._come.pop(key)[0].close()
@@ -183,7 +184,7 @@ class Listener:
     def _enters(self, control: Control) -> bool:
         hello = msgspec.convert(control.receive(), Hello)
         key = (hello.rank, hello.number)
-        with self._changed:
+        with self._lock:
             if key in self._come or hello.number in self._over:
                 return False
             self._come[key] = control, hello

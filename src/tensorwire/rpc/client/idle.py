@@ -33,14 +33,15 @@ class _Idle:
     """Thread-safe. Its thread lives as long as there is something to close, or soon may be."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.RLock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._kept: list[_Kept] = []  # oldest first
         self._thread: threading.Thread | None = None
         self._stays_until = 0.0  # the thread, though there be nothing to close
 
     def keep(self, key: Hashable, left: Left) -> bool:
         """False: there is nobody who would close it."""
-        with self._changed:
+        with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="tensorwire-idle", daemon=True)
                 try:
@@ -58,7 +59,7 @@ class _Idle:
 
     def take(self, key: Hashable) -> Left | None:
         """The link that was used last."""
-        with self._changed:
+        with self._lock:
             for kept in reversed(self._kept):
                 if kept.key == key:
                     self._kept.remove(kept)
@@ -69,7 +70,7 @@ class _Idle:
     def stand_by(self) -> None:
         """Makes the thread of the caller ours, if there is none, until nothing was kept for
         KEEP_SECONDS."""
-        with self._changed:
+        with self._lock:
             if self._thread is not None:
                 return
             self._thread = threading.current_thread()
@@ -79,7 +80,7 @@ class _Idle:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 until = self._kept[0].until if self._kept else self._stays_until
                 pause = until - monotonic()
                 if pause > 0.0:
@@ -93,7 +94,7 @@ class _Idle:
             del oldest
 
     def close_at_exit(self) -> None:
-        with self._changed:
+        with self._lock:
             kept, self._kept = self._kept, []
             self._stays_until = 0.0
             thread = self._thread

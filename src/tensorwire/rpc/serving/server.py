@@ -78,7 +78,8 @@ class Server(grpc.Server):
         self._dispatcher: Dispatcher | None = None
 
         self._stopped = threading.Event()
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.RLock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._started = False
         self._stop_at: float | None = None
         self._stopper: threading.Thread | None = None
@@ -112,7 +113,7 @@ class Server(grpc.Server):
                 with lifetime.starting_threads():
                     audit.follow()
                     tell_tuning()
-                with self._changed:
+                with self._lock:
                     core = self._open()
                 self._listeners = bootstrap.Listeners(
                     core, self._policy, self._data_port, self._advertised
@@ -158,14 +159,14 @@ class Server(grpc.Server):
         """Has ``callback(peer)`` called for each peer there is and each that comes, by a thread of
         tensorwire's that others wait for, too. Its exceptions are logged. ``Peer.on_gone`` tells
         when it goes."""
-        with lifetime.starting_threads(), self._changed:
+        with lifetime.starting_threads(), self._lock:
             core = self._open()
         bounds = self._limits  # not self: nothing here keeps the server
         PeerWatcher(core, lambda native: callback(Peer(native, bounds))).follow()
 
     def data_plane(self) -> _core.Server:
         """What serves a channel's link. ValueError: the server does not run."""
-        with lifetime.starting_threads(), self._changed:
+        with lifetime.starting_threads(), self._lock:
             if not self._started or self._stop_at is not None:
                 raise ValueError(
                     "serves: the server has to be started before a channel gives it calls, and not "
@@ -184,7 +185,7 @@ class Server(grpc.Server):
     # ---------------------------------------------------------------------------- start and stop
 
     def start(self) -> None:
-        with lifetime.starting_threads(), self._changed:
+        with lifetime.starting_threads(), self._lock:
             self._stock.start()
             if self._dispatcher is not None:
                 self._dispatcher.start()
@@ -197,7 +198,7 @@ class Server(grpc.Server):
 
         The event is set when the last call has ended. Another ``stop`` may come with a shorter
         grace."""
-        with self._changed:
+        with self._lock:
             if not self._started:
                 self._close()
                 never_ran = threading.Event()
@@ -225,7 +226,7 @@ class Server(grpc.Server):
         return self._stopped
 
     def _drain(self) -> None:
-        with self._changed:
+        with self._lock:
             while self._core is not None and self._core.active:
                 assert self._stop_at is not None
                 left = self._stop_at - monotonic()

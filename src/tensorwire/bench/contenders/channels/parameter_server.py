@@ -31,7 +31,8 @@ class Averages:
         self._wire = wire
         self._ranks = ranks
         self._timeout = timeout
-        self._changed = threading.Condition()  # guards what follows
+        self._lock = threading.RLock()  # guards what follows
+        self._changed = threading.Condition(self._lock)
         self._pushed = 0
         self._sums: list[Array] = []
         self._averages: Arrays = []
@@ -39,7 +40,7 @@ class Averages:
         self._pulled = 0
 
     def push(self, gradients: Arrays, context: grpc.ServicerContext) -> bytes:
-        with self._changed:
+        with self._lock:
             if self._pushed == 0:
                 self._sums = [self._wire.empty(each.size) for each in gradients]
                 for each, gradient in zip(self._sums, gradients, strict=True):
@@ -59,12 +60,12 @@ class Averages:
     def pull(self, request: bytes, context: grpc.ServicerContext) -> Any:
         """request: the number of the round, from 1."""
         wanted = int(request)
-        with self._changed:
+        with self._lock:
             if not self._changed.wait_for(lambda: self._rounds >= wanted, self._timeout):
                 context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "a rank has not pushed in time")
             averages = self._averages
         message = self._wire.serialize(averages)
-        with self._changed:
+        with self._lock:
             self._pulled += 1
             self._changed.notify_all()
         return message
@@ -74,7 +75,7 @@ class Averages:
         return b""
 
     def wait(self, pulls: int) -> None:
-        with self._changed:
+        with self._lock:
             if not self._changed.wait_for(lambda: self._pulled >= pulls, self._timeout):
                 raise TimeoutError("the ranks have not pulled in time")
 

@@ -53,7 +53,8 @@ class _Server:
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
         self._visits: dict[int, Attending] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def attend(self, control: Control) -> None:
         """A client's connection, until it hangs up."""
@@ -62,7 +63,7 @@ class _Server:
         peer = _Rank(self._comm, rank, _TO_CLIENT, _TO_SERVER)
         while message := control.receive():
             visit = Attending(peer, Request.from_json(message["request"]))
-            with self._changed:
+            with self._lock:
                 # What ends the one before may not have been received yet.
                 self._changed.wait_for(lambda: rank not in self._visits)
                 self._visits[rank] = visit
@@ -74,12 +75,12 @@ class _Server:
 
         status, found = MPI.Status(), self._visits
         while True:
-            with self._changed:
+            with self._lock:
                 self._changed.wait_for(lambda: found)
             self._comm.Probe(MPI.ANY_SOURCE, _TO_SERVER, status)
             rank = status.Get_source()
             if not found[rank].call():
-                with self._changed:
+                with self._lock:
                     del found[rank]
                     self._changed.notify_all()
 
