@@ -297,12 +297,13 @@ check-aarch64: | system-sanitize ## compile the core for 64-bit Arm, and run tes
 # ---- style and documentation ----
 
 .PHONY: lint format docs lock
-lint: .venv/ready | system-sanitize ## check style, types and locks
+lint: .venv/ready | system-sanitize ## check style, types, locks and includes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
-	scripts/check-locks $(CLANGXX)
+	@echo 'clang-format of all C++ files'
+	@$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	scripts/check-core $(CLANGXX)
 
 format: .venv/ready ## rewrite sources in the house's style
 	$(BIN)/ruff check --fix-only --quiet .

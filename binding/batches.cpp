@@ -146,7 +146,8 @@ Batch* prepare(Peer& peer, nb::handle local, nb::handle rows_of,
   return batch.release();
 }
 
-Access* start(nb::handle self, nb::handle queue, uint64_t token, std::optional<uint64_t> value) {
+Access* start_batch(nb::handle self, nb::handle queue, uint64_t token,
+                    std::optional<uint64_t> value) {
   const Batch& batch = nb::cast<const Batch&>(self);
   tw_events* const events = queue.is_none() ? nullptr : nb::cast<Events&>(queue).handle;
   // Whoever drops the batch meanwhile leaves its memory exported.
@@ -170,7 +171,7 @@ void bind_batches(nb::module_& m, nb::class_<Peer>& peer) {
   nb::class_<Batch>(m, "Batch")
       .def_prop_ro("nbytes", [](const Batch& b) { return tw_batch_size(b.handle); })
       .def_prop_ro("pieces", [](const Batch& b) { return tw_batch_runs(b.handle); })
-      .def("start", start, nb::arg("queue").none() = nb::none(), nb::arg("token") = 0,
+      .def("start", start_batch, nb::arg("queue").none() = nb::none(), nb::arg("token") = 0,
            nb::arg("value").none() = nb::none(), nb::rv_policy::take_ownership);
   peer.def("prepare", prepare, nb::arg("local"), nb::arg("rows"),
            nb::arg("signal").none() = nb::none(), nb::rv_policy::take_ownership);

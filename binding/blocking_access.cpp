@@ -10,7 +10,7 @@ namespace binding {
 namespace {
 
 // From this size on others may have the GIL while bytes are copied, which takes some microseconds.
-constexpr size_t kCopiedWithoutGil = 64 << 10;
+constexpr size_t kWrittenWithoutGil = 64 << 10;
 
 // An object's memory, exported for as long as this lives.
 struct View {
@@ -43,7 +43,7 @@ bool done_by_mapping(Peer& peer, const tw_access_request& request, const tw_sign
   Outcome outcome;
   int done = 0;
   int result;
-  if (request.length < kCopiedWithoutGil) {
+  if (request.length < kWrittenWithoutGil) {
     result = tw_peer_access_mapped(peer.handle, &request, signal, &done, &outcome.status);
   } else {
     const NoGil nogil;

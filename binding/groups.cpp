@@ -58,16 +58,16 @@ class ForeignStore {
 };
 
 // Memory of an array for the length of an operation; nothing where it is None.
-class Exported {
+class Contents {
  public:
-  Exported(nb::handle data, bool writable) {
+  Contents(nb::handle data, bool writable) {
     if (data.is_none()) return;
     view_ = exported(data, writable);
     present_ = true;
   }
-  Exported(const Exported&) = delete;
-  Exported& operator=(const Exported&) = delete;
-  ~Exported() {
+  Contents(const Contents&) = delete;
+  Contents& operator=(const Contents&) = delete;
+  ~Contents() {
     if (present_) PyBuffer_Release(&view_);
   }
   void* data() const { return present_ ? view_.buf : nullptr; }
@@ -166,7 +166,7 @@ struct Group {
   void run(int kind, nb::handle in, nb::handle out, uint64_t count, int type, int op, double factor,
            int root, nb::handle timeout) {
     const Use use(*this);
-    const Exported from(in, false), to(out, true);
+    const Contents from(in, false), to(out, true);
     const tw_collective operation{kind, type, op, root, factor, count};
     const tw_wait wait = wait_for(timeout);
     check_without_gil([&](tw_status* status) {
@@ -194,7 +194,7 @@ struct Group {
   void exchange(int kind, nb::handle in, nb::handle gives, nb::handle out, nb::handle takes,
                 int type, int op, double factor, int root, nb::handle timeout) {
     const Use use(*this);
-    const Exported from(in, false), to(out, true);
+    const Contents from(in, false), to(out, true);
     const auto ranks = static_cast<size_t>(tw_group_size(use.get()));
     const Runs given = runs_of(gives, ranks, from.size(), "the input");
     Runs taken;
@@ -217,7 +217,7 @@ struct Group {
 
   void send(int to, uint64_t tag, nb::handle data, nb::handle timeout) {
     const Use use(*this);
-    const Exported from(data, false);
+    const Contents from(data, false);
     const tw_wait wait = wait_for(timeout);
     check_without_gil([&](tw_status* status) {
       return tw_group_send(use.get(), to, tag, from.data(), from.size(), &wait, status);
@@ -226,7 +226,7 @@ struct Group {
 
   void receive(int source, uint64_t tag, nb::handle into, nb::handle timeout) {
     const Use use(*this);
-    const Exported to(into, true);
+    const Contents to(into, true);
     const tw_wait wait = wait_for(timeout);
     check_without_gil([&](tw_status* status) {
       return tw_group_receive(use.get(), source, tag, to.data(), to.size(), &wait, status);
@@ -235,7 +235,7 @@ struct Group {
 
   int receive_any(uint64_t tag, nb::handle into, nb::handle timeout) {
     const Use use(*this);
-    const Exported to(into, true);
+    const Contents to(into, true);
     const tw_wait wait = wait_for(timeout);
     int from = -1;
     check_without_gil([&](tw_status* status) {

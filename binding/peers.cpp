@@ -83,8 +83,8 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
       PyTuple_Pack(5, code.ptr(), details.ptr(), payload_out.ptr(), initial.ptr(), trailing.ptr()));
 }
 
-nb::object start(Peer& peer, nb::handle method, nb::handle timeout, nb::handle metadata,
-                 nb::handle request, bool end, bool until_read) {
+nb::object start_call(Peer& peer, nb::handle method, nb::handle timeout, nb::handle metadata,
+                      nb::handle request, bool end, bool until_read) {
   Py_ssize_t size = 0;
   const char* name = PyUnicode_AsUTF8AndSize(method.ptr(), &size);
   if (!name) throw nb::python_error();
@@ -100,7 +100,7 @@ nb::object start(Peer& peer, nb::handle method, nb::handle timeout, nb::handle m
   return client_call(call);
 }
 
-nb::object stats(Peer& peer) {
+nb::object link_stats(Peer& peer) {
   nb::dict dict;
   tw_peer_stats(peer.handle, visit_stats, &dict);
   return dict;
@@ -159,10 +159,10 @@ void bind_peers(nb::module_& m) {
       .def_prop_ro("death", death)
       .def("unary", unary, nb::arg("method"), nb::arg("request"), nb::arg("timeout").none(),
            nb::arg("metadata").none(), nb::arg("raw"), nb::arg("into").none() = nb::none())
-      .def("start", start, nb::arg("method"), nb::arg("timeout").none(), nb::arg("metadata").none(),
-           nb::arg("request").none() = nb::none(), nb::arg("end") = false,
-           nb::arg("until_read") = false)
-      .def("stats", stats)
+      .def("start", start_call, nb::arg("method"), nb::arg("timeout").none(),
+           nb::arg("metadata").none(), nb::arg("request").none() = nb::none(),
+           nb::arg("end") = false, nb::arg("until_read") = false)
+      .def("stats", link_stats)
       .def("trace", trace)
       .def(
           "notify",

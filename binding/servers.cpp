@@ -22,7 +22,7 @@ nb::object next(Server& server, nb::object timeout) {
   return list;
 }
 
-nb::object stats(Server& server) {
+nb::object server_stats(Server& server) {
   nb::list list;
   tw_server_stats(
       server.handle,
@@ -33,7 +33,7 @@ nb::object stats(Server& server) {
   return list;
 }
 
-nb::object traces(Server& server) {
+nb::object server_traces(Server& server) {
   nb::list list;
   tw_server_trace(
       server.handle,
@@ -133,8 +133,8 @@ void bind_servers(nb::module_& m) {
             check(tw_server_notify_peers(s.handle, queue.handle, token, &status), status);
           },
           nb::arg("queue"), nb::arg("token"))
-      .def("stats", stats)
-      .def("traces", traces);
+      .def("stats", server_stats)
+      .def("traces", server_traces);
 }
 
 }  // namespace binding

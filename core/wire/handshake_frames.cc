@@ -30,13 +30,13 @@ static_assert(kServerProofSize <= kMaxHandshakeFrameSize &&
               kClientOpenSize <= kMaxHandshakeFrameSize);
 
 template <class T>
-Status bad(std::string_view frame, std::string_view field, T value) {
+Status bad_field(std::string_view frame, std::string_view field, T value) {
   return protocol_error({"handshake: ", frame, ": ", field, " is ", value});
 }
 
 Status check_magic(std::string_view frame, const Magic& found, const Magic& expected) {
   if (found == expected) return {};
-  return bad(frame, "magic", quoted({found.data(), found.size()}));
+  return bad_field(frame, "magic", quoted({found.data(), found.size()}));
 }
 
 // What the two frames of the server have in common.
@@ -44,8 +44,8 @@ template <class Frame>
 Result<Frame> decode_answer(std::string_view name, const std::byte* bytes, const Magic& magic) {
   const auto frame = load<Frame>(bytes);
   if (Status s = check_magic(name, frame.magic, magic); !s.ok()) return s;
-  if (frame.code > kHighestCode) return bad(name, "code", frame.code);
-  if (frame.zero != 0) return bad(name, "zero", frame.zero);
+  if (frame.code > kHighestCode) return bad_field(name, "code", frame.code);
+  if (frame.zero != 0) return bad_field(name, "zero", frame.zero);
   return frame;
 }
 
@@ -54,9 +54,9 @@ Result<Frame> decode_answer(std::string_view name, const std::byte* bytes, const
 Result<ClientOpen> decode_client_open(std::span<const std::byte, kClientOpenSize> bytes) {
   const auto frame = load<ClientOpen>(bytes.data());
   if (Status s = check_magic("ClientOpen", frame.magic, kClientOpenMagic); !s.ok()) return s;
-  if (frame.version == 0) return bad("ClientOpen", "version", frame.version);
-  if (frame.transport == 0) return bad("ClientOpen", "transport", 0);
-  if (frame.zero != 0) return bad("ClientOpen", "zero", frame.zero);
+  if (frame.version == 0) return bad_field("ClientOpen", "version", frame.version);
+  if (frame.transport == 0) return bad_field("ClientOpen", "transport", 0);
+  if (frame.zero != 0) return bad_field("ClientOpen", "zero", frame.zero);
   return frame;
 }
 

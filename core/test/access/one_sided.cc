@@ -75,16 +75,16 @@ TEST_CASE_TEMPLATE("one-sided: what was done is counted by the way that it went"
 
   const AccessCounters mine = ends.client->stats().accesses;
   const AccessCounters theirs = ends.server->stats().accesses;
-  constexpr uint64_t kAll = 4, kAllBytes = 198;
-  const uint64_t by_device = ends.client->link().profile().one_sided ? kAll : 0;
-  const uint64_t mapped = mapped_with<Way>(kAllRights) ? kAll : mapped_with<Way>(kMayRead) ? 1 : 0;
-  const uint64_t mapped_bytes = mapped == kAll ? kAllBytes : mapped * got.size();
+  constexpr uint64_t kEach = 4, kEachBytes = 198;
+  const uint64_t by_device = ends.client->link().profile().one_sided ? kEach : 0;
+  const uint64_t mapped = mapped_with<Way>(kAllRights) ? kEach : mapped_with<Way>(kMayRead) ? 1 : 0;
+  const uint64_t mapped_bytes = mapped == kEach ? kEachBytes : mapped * got.size();
   CHECK(mine.mapped == mapped);
   CHECK(mine.mapped_bytes == mapped_bytes);
   CHECK(mine.by_device == by_device);
-  CHECK(mine.by_device_bytes == (by_device == 0 ? 0 : kAllBytes));
-  CHECK(mine.by_frames == kAll - by_device - mapped);
-  CHECK(mine.by_frames_bytes == (by_device == 0 ? kAllBytes - mapped_bytes : 0));
+  CHECK(mine.by_device_bytes == (by_device == 0 ? 0 : kEachBytes));
+  CHECK(mine.by_frames == kEach - by_device - mapped);
+  CHECK(mine.by_frames_bytes == (by_device == 0 ? kEachBytes - mapped_bytes : 0));
   // The batch takes three: its signal is one.
   CHECK(theirs.served == (mine.by_frames == 0 ? 0 : mine.by_frames + 2));
   CHECK(theirs.served_bytes == (mine.by_frames == 0 ? 0 : mine.by_frames_bytes + 8));

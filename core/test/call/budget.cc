@@ -68,9 +68,9 @@ TEST_CASE("helper: server that is busy" * doctest::skip()) {
 }
 
 // The bytes of a peer that speaks the protocol and means no good.
-class Forger {
+class Claimant {
  public:
-  explicit Forger(const Invite& invite) {
+  explicit Claimant(const Invite& invite) {
     meet::Invitation in{invite.address, invite.session, meet::Secret(invite.secret),
                         invite.instance, wire::decode_hello(invite.hello).value()};
     auto connected = meet::connect(runtime(), in, patience());
@@ -177,9 +177,9 @@ struct Victim {
 };
 
 // Runs what a peer says against a server, and compares memory. `say` gives the last number used.
-void check_held(const std::function<void(Forger&)>& say, size_t answers = 0, bool shm = false) {
+void check_held(const std::function<void(Claimant&)>& say, size_t answers = 0, bool shm = false) {
   Victim victim;
-  Forger peer(shm ? victim.invite_shm : victim.invite);
+  Claimant peer(shm ? victim.invite_shm : victim.invite);
   // Its threads, its links and their buffers are there before.
   REQUIRE(peer.says(
       call_message(1, 1, kStart | kPayload | kEnd, "/t/Echo", SegmentKind::kInline, 60'000, 1)));
@@ -199,7 +199,7 @@ void check_held(const std::function<void(Forger&)>& say, size_t answers = 0, boo
 }
 
 TEST_CASE("budget: a peer that announces without end") {
-  check_held([](Forger& peer) {
+  check_held([](Claimant& peer) {
     uint64_t number = 2;
     for (; number < 2000; ++number)
       REQUIRE(peer.says(call_message(number, number, kStart | kPayload | kEnd, "/t/Hang",
@@ -208,7 +208,7 @@ TEST_CASE("budget: a peer that announces without end") {
 }
 
 TEST_CASE("budget: a peer that sends segments of one byte") {
-  check_held([](Forger& peer) {
+  check_held([](Claimant& peer) {
     REQUIRE(peer.says(call_message(2, 2, kStart, "/t/Hang", SegmentKind::kInline, 0, 0)));
     for (uint64_t number = 3; number < 33; ++number)
       REQUIRE(peer.says(call_message(2, number, kPayload, {}, SegmentKind::kInline, 1, 65'535)));
@@ -216,7 +216,7 @@ TEST_CASE("budget: a peer that sends segments of one byte") {
 }
 
 TEST_CASE("budget: a peer whose messages nobody takes") {
-  check_held([](Forger& peer) {
+  check_held([](Claimant& peer) {
     REQUIRE(peer.says(call_message(2, 2, kStart, "/t/Hang", SegmentKind::kInline, 0, 0)));
     Bytes all;
     for (uint64_t number = 3; number < 100'000; ++number) {
@@ -228,7 +228,7 @@ TEST_CASE("budget: a peer whose messages nobody takes") {
 }
 
 TEST_CASE("budget: a peer that sends tagged messages nobody asks for") {
-  check_held([](Forger& peer) {
+  check_held([](Claimant& peer) {
     // As many as the credit is for, each with a tag of its own.
     const uint64_t most = runtime().settings().stream_window_bytes / 1281;
     Bytes all;
@@ -244,7 +244,7 @@ TEST_CASE("budget: a peer that sends tagged messages nobody asks for") {
 // Some find a worker or wait, and the others are told to come again.
 TEST_CASE("budget: a peer that starts calls without end") {
   constexpr size_t kRefused = 632;
-  const auto say = [](Forger& peer) {
+  const auto say = [](Claimant& peer) {
     Bytes all;
     for (uint64_t number = 2; number < 2 + 128 + 10'240 + kRefused; ++number) {
       const Bytes one = call_message(number, number, kStart | kPayload | kEnd, "/t/Hang",
@@ -257,7 +257,7 @@ TEST_CASE("budget: a peer that starts calls without end") {
 }
 
 TEST_CASE("budget: a peer that grants credit without end") {
-  check_held([](Forger& peer) {
+  check_held([](Claimant& peer) {
     REQUIRE(peer.says(call_message(2, 2, kStart, "/t/Hang", SegmentKind::kInline, 0, 0)));
     Bytes all;
     // To a call that has ended, to one that goes on, and to none.
@@ -272,7 +272,7 @@ TEST_CASE("budget: a peer that grants credit without end") {
 }
 
 TEST_CASE("budget: a peer that goes away without end") {
-  check_held([](Forger& peer) {
+  check_held([](Claimant& peer) {
     const std::string why(wire::kMaxGoAwayReason, '?');
     Bytes frame(wire::kMaxGoAwayFrameSize);
     wire::encode_goaway(frame.data(), Code::kUnavailable, why);
@@ -283,7 +283,7 @@ TEST_CASE("budget: a peer that goes away without end") {
 TEST_CASE("budget: a peer that gives back what it does not have loses its link") {
   const auto told = [](const Bytes& bytes) {
     Victim victim;
-    Forger peer(victim.invite);
+    Claimant peer(victim.invite);
     (void)peer.says(bytes);
     peer.hears(wire::FrameType::kGoAway, 1);
   };
@@ -310,7 +310,7 @@ TEST_CASE("budget: a peer that lends without end") {
   const Ref<Block> block = block_of(bytes_of(page_size()));
   block->publish();
   check_held(
-      [&](Forger& peer) {
+      [&](Claimant& peer) {
         peer.share(*block);
         REQUIRE(peer.says(call_message(2, 2, kStart, "/t/Hang", SegmentKind::kInline, 0, 0)));
         REQUIRE(peer.says(lends(*block, 1, wire::kMaxLeases)));
@@ -330,7 +330,7 @@ TEST_CASE("budget: a peer that lends more than it may loses its link") {
   const Ref<Block> block = block_of(bytes_of(page_size()));
   block->publish();
   const uint64_t before = runtime().audit().count(Incident::kProtocolBroken);
-  Forger peer(invite(house.invitation("shm")));
+  Claimant peer(invite(house.invitation("shm")));
   peer.share(*block);
   REQUIRE(peer.says(call_message(2, 2, kStart, "/t/Hang", SegmentKind::kInline, 0, 0)));
   REQUIRE(peer.says(lends(*block, 1, wire::kMaxLeases)));
@@ -399,7 +399,7 @@ void check_unread(std::string_view method, size_t calls) {
     std::memcpy(&count, reply.segments[0].data, sizeof count);
     return count;
   };
-  Forger peer(victim.invite);
+  Claimant peer(victim.invite);
   const auto ask = [&](uint64_t from, size_t count, std::string_view what) {
     Bytes all;
     for (uint64_t number = from; number < from + count; ++number) {

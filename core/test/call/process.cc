@@ -7,8 +7,6 @@
 namespace tw::test {
 namespace {
 
-constexpr size_t kLent = 1 << 20;
-
 TEST_CASE("helper: server" * doctest::skip()) {
   const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
   const auto lent = block_of(bytes_of(kLent));

@@ -14,8 +14,6 @@
 namespace tw::test {
 namespace {
 
-constexpr size_t kLent = 1 << 20;
-
 // Bytes of address space in use.
 size_t address_space() {
   std::ifstream file("/proc/self/statm");

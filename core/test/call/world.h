@@ -101,6 +101,9 @@ inline std::vector<OutSegment> outs(const std::vector<InSegment>& segments) {
   return list;
 }
 
+// Too much to be copied: such a segment of arena memory is lent.
+constexpr size_t kLent = 1 << 20;
+
 // Arena memory with these bytes.
 inline Ref<Block> block_of(std::span<const std::byte> bytes) {
   auto block = runtime().arena().allocate(bytes.size());

@@ -7,12 +7,12 @@
 #include <thread>
 
 #include "test/engine/patience.h"
+#include "test/units.h"
 
 namespace tw::test {
 namespace {
 
-constexpr size_t kMi = 1 << 20;
-constexpr size_t kRoom = 16 * kMi;
+constexpr size_t kRoom = 16 * kMiB;
 
 // Counts how often it is asked.
 struct Asked {
@@ -31,11 +31,11 @@ struct Asked {
 
 TEST_CASE("allocation: what fits is there without a wait") {
   const auto arena = make_ref<Arena>(kRoom, kRoom);
-  const auto quota = make_ref<Quota>(kMi);
-  const auto block = allocate(*arena, kMi, quota, {0, nullptr, nullptr});
+  const auto quota = make_ref<Quota>(kMiB);
+  const auto block = allocate(*arena, kMiB, quota, {0, nullptr, nullptr});
   REQUIRE(block.ok());
   REQUIRE(*block);
-  CHECK((*block)->size() == kMi);
+  CHECK((*block)->size() == kMiB);
   CHECK((*block)->quota() == quota.get());
 }
 
@@ -50,18 +50,18 @@ TEST_CASE("allocation: a full arena is waited for until there is room, time, or 
       CHECK(eventually([&] { return asked.times != 0; }));
       *all = nullptr;
     });
-    const auto block = allocate(*arena, kMi, {}, asked.wait(0));
+    const auto block = allocate(*arena, kMiB, {}, asked.wait(0));
     frees.join();
     REQUIRE(block.ok());
     CHECK(*block);
   }
   SUBCASE("time") {
-    const auto block = allocate(*arena, kMi, {}, {now() + kMillisecond, nullptr, nullptr});
+    const auto block = allocate(*arena, kMiB, {}, {now() + kMillisecond, nullptr, nullptr});
     REQUIRE_FALSE(block.ok());
     CHECK(block.status().code() == Code::kResourceExhausted);
   }
   SUBCASE("an interruption") {
-    const auto block = allocate(*arena, kMi, {}, asked.wait(1));
+    const auto block = allocate(*arena, kMiB, {}, asked.wait(1));
     REQUIRE(block.ok());
     CHECK_FALSE(*block);
     CHECK(asked.times == 1);
@@ -89,7 +89,7 @@ TEST_CASE("allocation: an end of all waits is one, too") {
       return over.load();
     }));
   });
-  const auto block = allocate(*arena, kMi, {}, asked.wait(0));
+  const auto block = allocate(*arena, kMiB, {}, asked.wait(0));
   over = true;
   ends.join();
   REQUIRE_FALSE(block.ok());

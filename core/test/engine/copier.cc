@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "test/sanitized.h"
+#include "test/units.h"
 
 namespace tw::test {
 namespace {
 
-constexpr size_t kMi = 1 << 20;
 constexpr std::align_val_t kAligned{64};
 
 struct Freed {
@@ -60,8 +60,9 @@ TEST_CASE("copier: every byte arrives, around each size at which it works differ
   Copier copier;
   for (const auto destination :
        {Destination::kUsed, Destination::kFresh, Destination::kFreshShared})
-    for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, 4 * kMi - 1, 4 * kMi, 4 * kMi + 1,
-                              4 * kMi + 512 * 1024, 16 * kMi - 1, 16 * kMi, 16 * kMi + 65})
+    for (const size_t size :
+         {size_t{0}, size_t{1}, size_t{63}, 4 * kMiB - 1, 4 * kMiB, 4 * kMiB + 1,
+          4 * kMiB + 512 * 1024, 16 * kMiB - 1, 16 * kMiB, 16 * kMiB + 65})
       for (const Skew skew : {Skew{63, 0}, Skew{63, 1}, Skew{63, 8}, Skew{31, 0}, Skew{0, 7}}) {
         if (kSanitized && skew.to != 63) continue;  // bytes take long there, and races are as many
         CAPTURE(size);
@@ -73,9 +74,9 @@ TEST_CASE("copier: every byte arrives, around each size at which it works differ
 
 TEST_CASE("copier: several copies are one, and none of them touches another") {
   Copier copier;
-  for (const size_t whole : {4 * kMi - 1, 5 * kMi, 17 * kMi}) {
-    if (kSanitized && whole > 5 * kMi) continue;
-    std::vector<size_t> sizes{0, 1, 700 * 1024, 0, 3 * kMi, 8192};
+  for (const size_t whole : {4 * kMiB - 1, 5 * kMiB, 17 * kMiB}) {
+    if (kSanitized && whole > 5 * kMiB) continue;
+    std::vector<size_t> sizes{0, 1, 700 * 1024, 0, 3 * kMiB, 8192};
     sizes.push_back(whole - std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
     const auto from = bytes(whole), to = bytes(whole + sizes.size() + 1);
     fill(from.get(), whole, static_cast<uint32_t>(whole));
@@ -102,16 +103,16 @@ TEST_CASE("copier: several threads at once, each gets its own bytes") {
   for (uint32_t i = 0; i < 4; ++i)
     threads.emplace_back([&copier, i] {
       for (uint32_t round = 0; round < 8; ++round)
-        check(copier, 4 * kMi + i * 4096 + round, {63, i}, i * 100 + round);
+        check(copier, 4 * kMiB + i * 4096 + round, {63, i}, i * 100 + round);
     });
 }
 
 TEST_CASE("copier: it copies alone after stop, which ends once") {
   Copier copier;
-  check(copier, 5 * kMi, {}, 1);
+  check(copier, 5 * kMiB, {}, 1);
   copier.stop();
   copier.stop();
-  check(copier, 5 * kMi, {}, 2);
+  check(copier, 5 * kMiB, {}, 2);
 }
 
 TEST_CASE("copier: stop without a copy") { Copier().stop(); }

@@ -11,11 +11,12 @@
 #include "memory/arena.h"
 #include "memory/mapping.h"
 #include "test/shortage.h"
+#include "test/units.h"
 
 namespace tw {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
+using test::kMiB;
 
 std::string refusal(Fd fd, uint64_t size = kMiB) {
   const auto mapping = SlabMapping::map(std::move(fd), {3, 5, size});

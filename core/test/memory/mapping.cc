@@ -17,11 +17,12 @@
 #include "memory/arena.h"
 #include "memory/huge_pages.h"
 #include "memory/private_pages.h"
+#include "test/units.h"
 
 namespace tw {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
+using test::kMiB;
 
 // Counts what comes home.
 class Ledger final : public LeaseReturn {

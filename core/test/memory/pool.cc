@@ -13,12 +13,13 @@
 #include "memory/huge_pages.h"
 #include "test/not_tried.h"
 #include "test/shortage.h"
+#include "test/units.h"
 
 namespace tw {
 namespace {
 
-constexpr size_t kKiB = 1024;
-constexpr size_t kMiB = 1024 * kKiB;
+using test::kKiB;
+using test::kMiB;
 
 Ref<PoolBuffer> must(Result<Ref<PoolBuffer>> buffer) {
   REQUIRE(buffer.ok());

@@ -5,14 +5,13 @@
 
 #include <map>
 
+#include "test/route/candidates.h"
+
 namespace tw::route {
 namespace {
 
-const std::vector<Candidate> kCandidates = {
-    {"near", true, false}, {"fast", false, true}, {"plain", false, false}};
-
 // What happens to who connects, by address; an address that is not there is reached.
-struct World {
+struct Reach {
   std::map<std::string, Status> failures;
   std::map<std::string, Status> lacking;
   std::vector<std::string> tried;
@@ -35,7 +34,7 @@ struct World {
   }
 };
 
-const Offer kAll = {true, true, {"plain:h:1", "near:/s", "fast:h:1", "plain:h:2"}};
+const Offer kOffered = {true, true, {"plain:h:1", "near:/s", "fast:h:1", "plain:h:2"}};
 
 std::string told(const std::vector<Reason>& reasons) {
   std::string out;
@@ -44,19 +43,19 @@ std::string told(const std::vector<Reason>& reasons) {
 }
 
 TEST_CASE("attempt: the best transport is taken, whatever the order of the offer") {
-  World world;
-  const AttemptResult found = world.attempt(kAll);
+  Reach reach;
+  const AttemptResult found = reach.attempt(kOffered);
   CHECK(found.transport == "near");
   CHECK(found.reasons.empty());
-  CHECK(world.tried == std::vector<std::string>{"near:/s"});
+  CHECK(reach.tried == std::vector<std::string>{"near:/s"});
 }
 
 TEST_CASE("attempt: why each better transport is not the one") {
-  World world;
-  Offer offer = kAll;
+  Reach reach;
+  Offer offer = kOffered;
   SUBCASE("another host") {
     offer.same_host = false;
-    const AttemptResult found = world.attempt(offer);
+    const AttemptResult found = reach.attempt(offer);
     CHECK(found.transport == "fast");
     CHECK(told(found.reasons) ==
           "near: the server runs on another host, or under another kernel\n");
@@ -64,32 +63,32 @@ TEST_CASE("attempt: why each better transport is not the one") {
   }
   SUBCASE("another user") {
     offer.same_user = false;
-    CHECK(told(world.attempt(offer).reasons) ==
+    CHECK(told(reach.attempt(offer).reasons) ==
           "near: the server runs as another user: start both as one, containers with the same "
           "--user\n");
   }
   SUBCASE("not offered; a name that begins with another one's is another one") {
     offer.addresses = {"nearer:/s", "near", "fast:h:1"};
-    const AttemptResult found = world.attempt(offer);
+    const AttemptResult found = reach.attempt(offer);
     CHECK(found.transport == "fast");
     CHECK(told(found.reasons) == "near: the server does not offer it\n");
   }
   SUBCASE("forbidden, and missing here") {
-    world.lacking["fast"] = {Code::kFailedPrecondition, "there is no device"};
-    const AttemptResult found = world.attempt(offer, {"", {"near"}, ""});
+    reach.lacking["fast"] = {Code::kFailedPrecondition, "there is no device"};
+    const AttemptResult found = reach.attempt(offer, {"", {"near"}, ""});
     CHECK(found.transport == "plain");
     CHECK(told(found.reasons) == "near: forbidden\nfast: there is no device\n");
   }
   SUBCASE("passed over") {
     const AttemptResult found =
-        world.attempt(offer, {"", {"near"}, ""}, {{"fast", "its links fail"}});
+        reach.attempt(offer, {"", {"near"}, ""}, {{"fast", "its links fail"}});
     CHECK(found.transport == "plain");
     CHECK(told(found.reasons) == "near: forbidden\nfast: its links fail\n");
     CHECK(found.unreached.empty());
   }
   SUBCASE("tried in vain") {
-    world.failures["near:/s"] = {Code::kUnavailable, "refused"};
-    const AttemptResult found = world.attempt(offer);
+    reach.failures["near:/s"] = {Code::kUnavailable, "refused"};
+    const AttemptResult found = reach.attempt(offer);
     CHECK(found.transport == "fast");
     CHECK(told(found.reasons) == "near: near:/s: refused\n");
     CHECK(told(found.unreached) == told(found.reasons));
@@ -100,18 +99,18 @@ TEST_CASE("attempt: why each better transport is not the one") {
 }
 
 TEST_CASE("attempt: all addresses of a transport are tried") {
-  World world;
-  world.failures["plain:h:1"] = {Code::kUnavailable, "no route"};
+  Reach reach;
+  reach.failures["plain:h:1"] = {Code::kUnavailable, "no route"};
   SUBCASE("until one is reached") {
-    const AttemptResult found = world.attempt(kAll, {"plain", {}, "a test"});
+    const AttemptResult found = reach.attempt(kOffered, {"plain", {}, "a test"});
     CHECK(found.transport == "plain");
     CHECK(told(found.reasons) ==
           "near: plain is required by a test\n"
           "fast: plain is required by a test\n");
   }
   SUBCASE("and each says why not") {
-    world.failures["plain:h:2"] = {Code::kDeadlineExceeded, "no answer"};
-    const AttemptResult found = world.attempt(kAll, {"plain", {}, "a test"});
+    reach.failures["plain:h:2"] = {Code::kDeadlineExceeded, "no answer"};
+    const AttemptResult found = reach.attempt(kOffered, {"plain", {}, "a test"});
     CHECK(found.transport.empty());
     CHECK(told(found.unreached) == "plain: plain:h:1: no route, plain:h:2: no answer\n");
     CHECK_FALSE(found.final);
@@ -120,32 +119,32 @@ TEST_CASE("attempt: all addresses of a transport are tried") {
 }
 
 TEST_CASE("attempt: it is final when nothing would go otherwise another time") {
-  World world;
+  Reach reach;
   const Policy only_fast = {"fast", {}, "a test"};
   SUBCASE("nothing is offered") {
-    const AttemptResult found = world.attempt({true, true, {}});
+    const AttemptResult found = reach.attempt({true, true, {}});
     CHECK(found.final);
     CHECK(found.code() == Code::kFailedPrecondition);
   }
   SUBCASE("the two cannot be joined") {
-    world.failures["fast:h:1"] = {Code::kFailedPrecondition, "other versions"};
-    CHECK(world.attempt(kAll, only_fast).final);
+    reach.failures["fast:h:1"] = {Code::kFailedPrecondition, "other versions"};
+    CHECK(reach.attempt(kOffered, only_fast).final);
   }
   SUBCASE("a peer may be away") {
-    world.failures["fast:h:1"] = {Code::kUnavailable, "refused"};
-    CHECK_FALSE(world.attempt(kAll, only_fast).final);
+    reach.failures["fast:h:1"] = {Code::kUnavailable, "refused"};
+    CHECK_FALSE(reach.attempt(kOffered, only_fast).final);
   }
   SUBCASE("a transport is passed over for now") {
-    CHECK_FALSE(world.attempt(kAll, only_fast, {{"fast", "its links fail"}}).final);
+    CHECK_FALSE(reach.attempt(kOffered, only_fast, {{"fast", "its links fail"}}).final);
   }
 }
 
 TEST_CASE("attempt: only what is better than the present link is tried") {
-  World world;
-  world.failures["near:/s"] = {Code::kUnavailable, "refused"};
-  const AttemptResult found = world.attempt(kAll, {}, {}, {kCandidates[0]});
+  Reach reach;
+  reach.failures["near:/s"] = {Code::kUnavailable, "refused"};
+  const AttemptResult found = reach.attempt(kOffered, {}, {}, {kCandidates[0]});
   CHECK(found.transport.empty());
-  CHECK(world.tried == std::vector<std::string>{"near:/s"});
+  CHECK(reach.tried == std::vector<std::string>{"near:/s"});
 }
 
 // A kind that a host has, or lacks.

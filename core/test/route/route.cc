@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "test/route/candidates.h"
+
 namespace tw::route {
 namespace {
 
@@ -11,8 +13,6 @@ using Failure = Route::Failure;
 
 constexpr Pauses kPauses;
 constexpr Nanos kStart = 1000 * kSecond;
-const std::vector<Candidate> kCandidates = {
-    {"near", true, false}, {"fast", false, true}, {"plain", false, false}};
 
 Route make(Policy policy = {}) { return Route(kCandidates, std::move(policy), "other", 1); }
 Policy without_fallback() { return {"", {"other"}, ""}; }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "test/not_tried.h"
+#include "test/route/candidates.h"
 #include "test/shortage.h"
 
 namespace tw::route {
@@ -14,9 +15,7 @@ namespace {
 
 using Use = Route::Use;
 
-const std::vector<Candidate> kCandidates = {
-    {"near", true, false}, {"fast", false, true}, {"plain", false, false}};
-const Offer kAll = {true, true, {"near:/s", "fast:h:1", "plain:h:1"}};
+const Offer kReached = {true, true, {"near:/s", "fast:h:1", "plain:h:1"}};
 
 // A route on a clock of its own.
 struct World {
@@ -26,7 +25,7 @@ struct World {
   // With all that is on this host; connecting takes a second, and fails but for one transport.
   AttemptResult attempt(std::string_view reached = {}) {
     return route.attempt(
-        kAll, [](std::string_view) { return Status(); },
+        kReached, [](std::string_view) { return Status(); },
         [&](std::string_view transport, const std::string&) -> Status {
           time += kSecond;
           if (transport == reached) return {};
@@ -75,7 +74,7 @@ TEST_CASE("shared route: others consult it while an attempt goes on") {
   REQUIRE(world.route.consult().begin);
   int asked = 0;
   const AttemptResult found = world.route.attempt(
-      kAll, [](std::string_view) { return Status(); },
+      kReached, [](std::string_view) { return Status(); },
       [&](std::string_view, const std::string&) -> Status {
         std::thread([&] {
           const Route::Advice advice = world.route.consult();

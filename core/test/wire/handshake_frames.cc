@@ -12,7 +12,7 @@ using test::hex;
 using test::Random;
 
 template <class Frame>
-Bytes encoded(const Frame& frame) {
+Bytes encoded_frame(const Frame& frame) {
   Bytes bytes(sizeof(Frame));
   encode(std::span<std::byte, sizeof(Frame)>(bytes), frame);
   return bytes;
@@ -36,7 +36,7 @@ std::array<uint8_t, kSize> random_array(Random& random) {
 
 template <class Frame>
 void check_round_trip(const Frame& frame) {
-  const auto back = decoded<Frame>(encoded(frame));
+  const auto back = decoded<Frame>(encoded_frame(frame));
   REQUIRE(back.ok());
   CHECK(*back == frame);
 }
@@ -47,21 +47,24 @@ TEST_CASE("handshake frames have the bytes of docs/wire-format.md") {
   open.transport = 1;
   open.session = {0xaa};
   open.nonce = {0xbb};
-  CHECK(encoded(open) == hex("54574f50454e3031 0100 0100 00000000"
-                             "aa000000000000000000000000000000"
-                             "bb00000000000000000000000000000000000000000000000000000000000000"));
+  CHECK(encoded_frame(open) ==
+        hex("54574f50454e3031 0100 0100 00000000"
+            "aa000000000000000000000000000000"
+            "bb00000000000000000000000000000000000000000000000000000000000000"));
   ServerProof answer;
   answer.code = 16;
   answer.nonce = {0xcc};
   answer.proof = {0xdd};
-  CHECK(encoded(answer) == hex("5457535052463031 10000000 00000000"
-                               "cc00000000000000000000000000000000000000000000000000000000000000"
-                               "dd00000000000000000000000000000000000000000000000000000000000000"));
+  CHECK(encoded_frame(answer) ==
+        hex("5457535052463031 10000000 00000000"
+            "cc00000000000000000000000000000000000000000000000000000000000000"
+            "dd00000000000000000000000000000000000000000000000000000000000000"));
   ClientProof proof;
   proof.proof = {0xee};
-  CHECK(encoded(proof) == hex("5457435052463031"
-                              "ee00000000000000000000000000000000000000000000000000000000000000"));
-  CHECK(encoded(ServerReady{}) == hex("5457524541445931 00000000 00000000"));
+  CHECK(encoded_frame(proof) ==
+        hex("5457435052463031"
+            "ee00000000000000000000000000000000000000000000000000000000000000"));
+  CHECK(encoded_frame(ServerReady{}) == hex("5457524541445931 00000000 00000000"));
 }
 
 TEST_CASE("random handshake frames come back as they were sent") {
@@ -90,7 +93,7 @@ TEST_CASE("random handshake frames come back as they were sent") {
 template <class Frame>
 void check_corrupted(const Frame& frame, size_t offset, uint8_t value, std::string_view name,
                      std::string_view words) {
-  Bytes bytes = encoded(frame);
+  Bytes bytes = encoded_frame(frame);
   bytes[offset] = std::byte{value};
   check_says(decoded<Frame>(bytes).status(), Code::kInternal,
              {"protocol error: handshake: ", name, words});
@@ -99,7 +102,7 @@ void check_corrupted(const Frame& frame, size_t offset, uint8_t value, std::stri
 TEST_CASE("every field of a handshake frame is checked, and named when it is wrong") {
   ClientOpen open;
   open.version = open.transport = 1;
-  REQUIRE(decoded<ClientOpen>(encoded(open)).ok());
+  REQUIRE(decoded<ClientOpen>(encoded_frame(open)).ok());
   for (size_t i = 0; i < 8; ++i) {
     check_corrupted(open, i, 0x01, "ClientOpen", "magic is '");
     check_corrupted(ServerProof{}, i, 0x01, "ServerProof", "magic is '");

@@ -22,7 +22,7 @@ Bytes encoded(const Hello& hello) {
   return bytes;
 }
 
-Hello sample() {
+Hello a_hello() {
   Hello h;
   h.lowest_version = 1;
   h.highest_version = 3;
@@ -38,10 +38,10 @@ Hello sample() {
 }
 
 TEST_CASE("a Hello has the bytes of docs/wire-format.md") {
-  CHECK(encoded(sample()) == hex("544e535257495245 0100 0300 00000000 0f00000000000000"
-                                 "0500000000000000 01020300000000000000000000000000"
-                                 "04050600000000000000000000000000 3412000000000000"
-                                 "07000000 e8030000 0302010000000000 0000000000000000"));
+  CHECK(encoded(a_hello()) == hex("544e535257495245 0100 0300 00000000 0f00000000000000"
+                                  "0500000000000000 01020300000000000000000000000000"
+                                  "04050600000000000000000000000000 3412000000000000"
+                                  "07000000 e8030000 0302010000000000 0000000000000000"));
 }
 
 TEST_CASE("random Hellos come back as they were sent") {
@@ -65,7 +65,7 @@ TEST_CASE("random Hellos come back as they were sent") {
 }
 
 TEST_CASE("what is no Hello is refused by name") {
-  const Bytes good = encoded(sample());
+  const Bytes good = encoded(a_hello());
   REQUIRE(decode_hello(good).ok());
   for (size_t length = 0; length < 2 * kHelloSize; ++length) {
     if (length == kHelloSize) continue;
@@ -112,11 +112,11 @@ TEST_CASE("a stream's credit is neither nothing nor beyond counting") {
 }
 
 TEST_CASE("the reserved bytes are ignored, so that a later version may use them") {
-  Bytes bytes = encoded(sample());
+  Bytes bytes = encoded(a_hello());
   for (size_t i = 88; i < kHelloSize; ++i) bytes[i] = std::byte{0xee};
   const auto decoded = decode_hello(bytes);
   REQUIRE(decoded.ok());
-  CHECK(*decoded == sample());
+  CHECK(*decoded == a_hello());
 }
 
 TEST_CASE("two ends speak the highest common version") {

@@ -18,7 +18,7 @@ Bytes encoded(const Welcome& welcome) {
   return bytes;
 }
 
-Welcome sample() {
+Welcome a_welcome() {
   Welcome w;
   w.hello.instance = {1};
   w.instance = {2};
@@ -39,20 +39,20 @@ void check_same(const Welcome& a, const Welcome& b) {
 TEST_CASE("a welcome has the bytes of docs/wire-format.md") {
   Bytes expected = hex("0100 0200 00000000");
   Bytes hello(kHelloSize);
-  encode_hello(std::span<std::byte, kHelloSize>(hello), sample().hello);
+  encode_hello(std::span<std::byte, kHelloSize>(hello), a_welcome().hello);
   for (const Bytes& part :
        {hello, hex("02000000000000000000000000000000"), hex("03000000000000000000000000000000"),
         hex("0400000000000000000000000000000000000000000000000000000000000000"),
         hex("0a00 73686d3a2f72756e2f61 0700 7463703a683a31")}) {
     expected.insert(expected.end(), part.begin(), part.end());
   }
-  CHECK(encoded(sample()) == expected);
+  CHECK(encoded(a_welcome()) == expected);
 }
 
 TEST_CASE("random welcomes come back as they were sent") {
   Random random(1);
   for (int round = 0; round < 300; ++round) {
-    Welcome w = sample();
+    Welcome w = a_welcome();
     for (auto& byte : w.secret) byte = static_cast<uint8_t>(random.number());
     std::vector<std::string> addresses(random.up_to(kMaxAddresses));
     for (std::string& address : addresses) {
@@ -68,7 +68,7 @@ TEST_CASE("random welcomes come back as they were sent") {
 }
 
 TEST_CASE("a welcome that is cut short anywhere, or too long, is none") {
-  const Bytes good = encoded(sample());
+  const Bytes good = encoded(a_welcome());
   for (size_t length = 0; length < good.size(); ++length) {
     check_says(decode_welcome(std::span(good).first(length)).status(), Code::kInvalidArgument,
                {"not a welcome: it is cut short after " + std::to_string(length) + " bytes"});
@@ -96,11 +96,11 @@ TEST_CASE("each field of a welcome is checked") {
         Corruption{170, 0x0a61, Code::kInvalidArgument, "control character in the address 'a\\x0a"},
         Corruption{178, 0x7f61, Code::kInvalidArgument, "control character"},
         Corruption{180, 0xffff, Code::kInvalidArgument, "cut short"}}) {
-    Bytes bytes = encoded(sample());
+    Bytes bytes = encoded(a_welcome());
     poke(bytes, offset, value);
     check_says(decode_welcome(bytes).status(), code, {words});
   }
-  Welcome wrong = sample();
+  Welcome wrong = a_welcome();
   wrong.addresses = {"", "tcp:h:1"};
   check_says(decode_welcome(encoded(wrong)).status(), Code::kInvalidArgument,
              {"an address is empty"});
