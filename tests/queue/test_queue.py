@@ -552,6 +552,26 @@ def test_a_damaged_item_ends_nothing(serve: Any) -> None:
         assert served.own.get(LIMIT) == 1
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["own", "client"])
+def test_a_damaged_item_takes_no_other_of_its_batch_with_it(serve: Any, own: bool) -> None:
+    served = serve()
+    with tensorwire.insecure_channel(served.target) as channel, served.connect() as client:
+        end = served.own if own else client
+        peer = channel.peer()
+        assert peer
+        call = peer.duplex(f"/tensorwire.queue.{served.name}/Put")
+        served.own.put(1)
+        call.send([wire.encode(wire.Put((1,), 0, False)), b"no tensors"], LIMIT, deque())
+        until(lambda: served.own.stats().items == 2)
+        served.own.put_batch([3, 4])
+        assert end.get_batch(4, LIMIT) == [1]
+        with pytest.raises(ValueError, match="tensor message"):
+            end.get_batch(4, LIMIT)
+        assert end.get_batch(4, LIMIT) == [3, 4]
+    until(lambda: served.own.stats().delivered == 4)
+    assert served.own.stats().handed == 0
+
+
 def test_waits_end_at_their_deadline_though_the_server_is_silent(
     serve: Any, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:

@@ -22,7 +22,7 @@ from tensorwire.launch import free_ports
 
 pytestmark = pytest.mark.timeout(300)
 
-STEPS = 200
+STEPS = 100
 PROGRAM = Path(__file__).parent / "programs" / "endless_ring.py"
 RUN = [sys.executable, "-c", "from tensorwire.cli import main; main()", "run", "--stats", "--"]
 

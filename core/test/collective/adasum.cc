@@ -8,6 +8,7 @@
 
 #include "collective/reduction.h"
 #include "test/collective/ranks.h"
+#include "test/sanitized.h"
 
 namespace tw::test {
 namespace {
@@ -160,7 +161,8 @@ std::string every_adasum(Group& group, const Kept& kept, size_t count, Firsts& f
 }
 
 TEST_CASE("adasum: of any number of ranks, with the same bits on all, and over each fabric") {
-  for (const int size : {1, 2, 3, 5}) {
+  const std::vector<int> sizes = kSanitized ? std::vector{3} : std::vector{1, 2, 3, 5};
+  for (const int size : sizes) {
     Firsts firsts;
     as_ranks(size, [&](Group& group) -> std::string {
       for (const Kept& kept : kKept)

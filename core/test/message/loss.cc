@@ -63,7 +63,7 @@ bool lose_after(size_t budget, size_t piece, Bulk bulk, const Ref<Arena>& arena,
 }
 
 // Of bytes: a sanitizer makes each try slow.
-constexpr size_t kStep = kSanitized ? 3 : 1;
+constexpr size_t kStep = kSanitized ? 7 : 1;
 
 TEST_CASE("loss: after any byte and step, both ends let everything go") {
   const auto arena = make_ref<Arena>(size_t{64} << 20, size_t{16} << 20);

@@ -6,6 +6,7 @@
 
 #include "test/message/fake_link.h"
 #include "test/message/model.h"
+#include "test/sanitized.h"
 
 namespace tw::test {
 namespace {
@@ -90,7 +91,7 @@ TEST_CASE("random: everything arrives, in the order of its stream, and is let go
   const auto arena = make_ref<Arena>(size_t{256} << 20, size_t{16} << 20);
   const auto pool = make_ref<Pool>(size_t{64} << 20);
   for (const Bulk bulk : {Bulk::kPush, Bulk::kMap, Bulk::kRead}) {
-    for (uint64_t seed = 1; seed <= 120; ++seed) {
+    for (uint64_t seed = 1; seed <= (kSanitized ? 40 : 120); ++seed) {
       one_run(seed, bulk, arena, pool);
       REQUIRE(arena->stats().blocks == 0);
       REQUIRE(pool->stats().used == 0);

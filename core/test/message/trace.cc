@@ -149,7 +149,7 @@ TEST_CASE("trace: a mapped segment is a descriptor and one FIN, whatever its siz
 }
 
 TEST_CASE("trace: sizes around each threshold") {
-  constexpr size_t kCoalesce = 8192, kEager = 16384, kChunk = 4 << 20;
+  constexpr size_t kCoalesce = 8192, kEager = 16384, kChunk = 256 << 10;
   struct Case {
     std::vector<size_t> sizes;
     const char* push;
@@ -190,7 +190,7 @@ TEST_CASE("trace: sizes around each threshold") {
     for (const Bulk bulk : {Bulk::kPush, Bulk::kRead, Bulk::kMap}) {
       CAPTURE(&c - cases.data());
       CAPTURE(static_cast<int>(bulk));
-      FakeLink link({usual(bulk)});
+      FakeLink link({Profile{"fake", bulk, kCoalesce, kEager, kChunk, 4}});
       const auto sample = sample_of(c.sizes, Owner::kBlock);
       post(link.a, sample);
       link.settle();

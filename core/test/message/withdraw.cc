@@ -89,7 +89,7 @@ bool withdraw_after(size_t budget, size_t piece, Bulk bulk) {
 }
 
 // Of bytes: a sanitizer makes each try slow.
-constexpr size_t kStep = kSanitized ? 3 : 1;
+constexpr size_t kStep = kSanitized ? 7 : 1;
 
 TEST_CASE("withdraw: after any byte and step of a push") {
   for (const Bulk bulk : {Bulk::kPush, Bulk::kMap, Bulk::kRead}) {

@@ -169,7 +169,7 @@ class QueueClient:
 
     def get_batch(self, most: int, timeout: float | None = None) -> list[Any]:
         """Takes 1 to ``most`` objects: those that are there, or the first that comes. Raises what
-        ``get`` raises."""
+        ``get`` raises, ValueError for the first one only; a later one begins the next batch."""
         return self._getting().get(checked_batch(most), timeout, self._decoded)
 
     async def get_async(self, timeout: float | None = None) -> Any:

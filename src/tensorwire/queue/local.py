@@ -146,8 +146,8 @@ class Queue:
 
     def get_batch(self, most: int, timeout: float | None = None) -> list[Any]:
         """Takes 1 to ``most`` objects: those that are there, or the first that comes. Raises what
-        ``get`` raises."""
-        return [self._decoded(item) for item in self._take(most, timeout)]
+        ``get`` raises, ValueError for the first one only; a later one begins the next batch."""
+        return self._decoded_batch(self._take(most, timeout))
 
     async def get_async(self, timeout: float | None = None) -> Any:
         """As ``get``, in an event loop. A cancelled one takes no object."""
@@ -155,7 +155,7 @@ class Queue:
 
     async def get_batch_async(self, most: int, timeout: float | None = None) -> list[Any]:
         """As ``get_batch``, in an event loop."""
-        return [self._decoded(item) for item in await self._take_async(most, timeout)]
+        return self._decoded_batch(await self._take_async(most, timeout))
 
     def _take(self, most: int, timeout: float | None) -> list[Item]:
         check_process(self._generation, self.name)
@@ -204,6 +204,18 @@ class Queue:
 
     def _decoded(self, item: Item) -> Any:
         return items.decoded(item, self._framework)
+
+    def _decoded_batch(self, batch: list[Item]) -> list[Any]:
+        """Those before the first that cannot be decoded; the others stay for the next ``get``."""
+        found: list[Any] = []
+        try:
+            for item in batch:
+                found += [self._decoded(item)]
+        except Exception:
+            self._store.undeliver(batch[len(found) or 1 :])
+            if not found:
+                raise
+        return found
 
     # ------------------------------------------------------------------------------------ all
 

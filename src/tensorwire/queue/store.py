@@ -270,6 +270,13 @@ class Store:
             self._nbytes += sum(item.nbytes for item in items)
             self._serve()
 
+    def undeliver(self, items: Sequence[Item]) -> None:
+        """As ``give_back``, of items that count as delivered."""
+        with self._lock:
+            self._handed += len(items)
+            self._delivered -= len(items)
+        self.give_back(items)
+
     def confirm(self, count: int) -> None:
         """So many items that were handed have been delivered."""
         with self._lock:
