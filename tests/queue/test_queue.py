@@ -17,10 +17,10 @@ import pytest
 from tests.queue.conftest import LIMIT, Served, until
 
 import tensorwire
-from tensorwire import queue
+from tensorwire import queue, rpc
 from tensorwire.queue import wire
 from tensorwire.queue.conversation import Conversation
-from tensorwire.queue.serving import STREAMS_OF_A_PEER
+from tensorwire.queue.serving import STREAMS_OF_A_PEER, service_name
 
 End = Any  # Queue and QueueClient have the same methods
 
@@ -596,3 +596,39 @@ def test_waits_end_at_their_deadline_though_the_server_is_silent(
             put.result(LIMIT)
         assert served.own.get_batch(2, LIMIT) == [1]
         assert served.own.get(LIMIT) == 2
+
+
+@pytest.mark.parametrize("answer", [[], [b"\xc1"], [b""]], ids=["empty", "garbage", "no control"])
+@pytest.mark.parametrize("opens", [True, False], ids=["after it has opened", "at once"])
+def test_a_hostile_server_ends_the_stream(opens: bool, answer: list[bytes]) -> None:
+    words = [[wire.encode(wire.Opened(1, 1, 1000, 0, 0))]] if opens else []
+    stats = wire.encode(queue.Stats(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False))
+
+    def says(_: Any, __: Any) -> Iterator[list[bytes]]:
+        yield from [*words, answer]
+
+    server = tensorwire.server(ThreadPoolExecutor(4))
+    stream: Any = {"request_deserializer": rpc.segments(lambda segments: segments)}
+    server.add_generic_rpc_handlers(
+        [
+            grpc.method_handlers_generic_handler(
+                service_name("bad"),
+                {
+                    "Put": grpc.stream_stream_rpc_method_handler(says, **stream),
+                    "Get": grpc.stream_stream_rpc_method_handler(says, **stream),
+                    "Stats": grpc.unary_unary_rpc_method_handler(lambda _, __: stats),
+                },
+            )
+        ]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        client = queue.connect(f"127.0.0.1:{port}", "bad")
+        for use in (lambda: client.get(LIMIT), lambda: client.put(1, LIMIT)):
+            with pytest.raises(queue.QueueError, match="bad answer"):
+                use()
+        with suppress(queue.QueueError):
+            client.close(drain=False)
+    finally:
+        server.stop(None)

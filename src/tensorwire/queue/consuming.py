@@ -64,12 +64,13 @@ class Consuming:
             raise silent(name)
 
     def _hear(self, message: list[Buffer], number: int) -> None:
+        control = message[0] if message else b""
         if number == 0:
-            self._opened = wire.decode(wire.Opened, message[0])
+            self._opened = wire.decode(wire.Opened, control)
         elif number > self._answered:
             if number > self._asked:
                 raise DecodeError("an answer that nobody asked for")
-            items = wire.split(wire.decode(wire.Items, message[0]), message)
+            items = wire.split(wire.decode(wire.Items, control), message)
             self._answered = number
             self._items += items
 

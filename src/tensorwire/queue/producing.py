@@ -93,12 +93,13 @@ class Producing:
     # --------------------------------------------------------------------- what the server says
 
     def _hear(self, message: list[Buffer], number: int) -> None:
+        control = message[0] if message else b""
         if number == 0:
-            opened = self._opened = wire.decode(wire.Opened, message[0])
+            opened = self._opened = wire.decode(wire.Opened, control)
             self.capacity_bytes = opened.capacity_bytes
             self._room, self._room_bytes = opened.room, opened.room_bytes
             return
-        settled = wire.decode(wire.Settled, message[0])
+        settled = wire.decode(wire.Settled, control)
         count = min(settled.count, self._sent)
         while self._totals and self._totals[0][0] <= count:
             self._settled, self._settled_bytes = self._totals[0]
