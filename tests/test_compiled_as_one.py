@@ -8,6 +8,8 @@ takes anything, can be the better match: it must have a name of its own.
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,3 +70,17 @@ def test_a_template_that_could_serve_another_file_is_found() -> None:
 def test_no_template_serves_two_files(folder: Path) -> None:
     files = {file.name: file.read_text() for file in folder.glob("*.c*") if file.suffix != ".cu"}
     assert not shared_templates(files)
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no CMake")
+def test_a_host_without_the_header_of_rdma_can_build_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *("cmake", "-S", str(ROOT), "-B", str(tmp_path)),
+            *("-DTENSORWIRE_PYTHON=OFF", "-DVERBS_INCLUDE=0"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "RDMA is left out" in done.stdout

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers of a queue that break its protocol, at either end."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import pytest
+from tests.queue.conftest import LIMIT
+
+import tensorwire
+from tensorwire import queue, rpc
+from tensorwire.queue import wire
+from tensorwire.queue.serving import service_name
+
+HOSTILE = {
+    "no control": ("Put", []),
+    "garbage": ("Put", [b"\xc1"]),
+    "more than there is": ("Put", [wire.encode(wire.Put((5,), 0, True)), b"1"]),
+    "too large": ("Put", [wire.encode(wire.Put((1,), 0, True)), bytes(2000)]),
+    "taken what it never had": ("Get", [wire.encode(wire.Ask(1, 1, 7))]),
+    "an answer": ("Get", [wire.encode(wire.Settled(1, 2, 3)), b"1"]),
+}
+
+
+@pytest.mark.parametrize(("method", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_client_ends_its_own_stream(serve: Any, method: str, message: Any) -> None:
+    served = serve(capacity_bytes=1000)
+    with served.connect() as good, tensorwire.insecure_channel(served.target) as channel:
+        good.put(1)
+        good.flush(LIMIT)
+        peer = channel.peer()
+        assert peer
+        call = peer.duplex(f"/tensorwire.queue.{served.name}/{method}")
+        call.send(message, LIMIT, deque())
+        inbox: Any = deque()
+        while not inbox or inbox[-1] is not None:
+            call.receive_to(inbox, LIMIT)
+        error = call.outcome(LIMIT)
+        if method == "Put" or "taken" in str(error) or "malformed" in str(error):
+            assert error is not None
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        good.put(2)
+        assert [good.get(LIMIT), good.get(LIMIT)] == [1, 2]
+    stats = served.own.stats()
+    assert stats.accepted == 2
+    assert stats.lost == 0
+
+
+def test_a_stranger_withdraws_nothing(serve: Any) -> None:
+    served = serve(capacity=1)
+    with served.connect() as client, served.connect() as other:
+        client.put(1)
+        session = client._producing._opened.session
+        with pytest.raises(queue.ClosedError, match="the stream has ended"):
+            other._withdraw(wire.Withdraw(session, 1, 1))
+        with pytest.raises(queue.ClosedError):
+            client._withdraw(wire.Withdraw(session + 1, 1, 1))
+
+
+@pytest.mark.parametrize("answer", [[], [b"\xc1"], [b""]], ids=["empty", "garbage", "no control"])
+@pytest.mark.parametrize("opens", [True, False], ids=["after it has opened", "at once"])
+def test_a_hostile_server_ends_the_stream(opens: bool, answer: list[bytes]) -> None:
+    words = [[wire.encode(wire.Opened(1, 1, 1000, 0, 0))]] if opens else []
+    stats = wire.encode(queue.Stats(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, False))
+
+    def says(_: Any, __: Any) -> Iterator[list[bytes]]:
+        yield from [*words, answer]
+
+    server = tensorwire.server(ThreadPoolExecutor(4))
+    stream: Any = {"request_deserializer": rpc.segments(lambda segments: segments)}
+    server.add_generic_rpc_handlers(
+        [
+            grpc.method_handlers_generic_handler(
+                service_name("bad"),
+                {
+                    "Put": grpc.stream_stream_rpc_method_handler(says, **stream),
+                    "Get": grpc.stream_stream_rpc_method_handler(says, **stream),
+                    "Stats": grpc.unary_unary_rpc_method_handler(lambda _, __: stats),
+                },
+            )
+        ]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        client = queue.connect(f"127.0.0.1:{port}", "bad")
+        for use in (lambda: client.get(LIMIT), lambda: client.put(1, LIMIT)):
+            with pytest.raises(queue.QueueError, match="bad answer"):
+                use()
+        with suppress(queue.QueueError):
+            client.close(drain=False)
+    finally:
+        server.stop(None)
