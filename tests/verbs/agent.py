@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 import zlib
 from typing import Any
 
@@ -129,8 +128,7 @@ class Agent:
         """Runs another order on a thread; ``result`` waits for its end."""
 
         def work() -> None:
-            said = self.obey(what, arguments)
-            self.results[order] = {**said, "ended": time.monotonic()}
+            self.results[order] = self.obey(what, arguments)
 
         self.background[order] = threading.Thread(target=work, daemon=True)
         self.background[order].start()

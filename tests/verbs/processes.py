@@ -106,11 +106,11 @@ class Agent:
         self.do("begin", order=order, what=what, arguments=arguments)
         return order
 
-    def finish(self, order: int) -> tuple[Any, float]:
-        """Its answer, and when it had it (``time.monotonic()``, one clock for all processes)."""
+    def finish(self, order: int) -> Any:
+        """Its answer."""
         said = self.do("result", order=order)
         assert said is not None, "it is still under way"
-        return self._answer(said), said["ended"]
+        return self._answer(said)
 
     def trace(self, link: int) -> Trace:
         return Trace(self.do("trace", link=link))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -75,7 +74,7 @@ def test_a_cut_longer_than_all_repeats_loses_the_link_at_most_and_no_data() -> N
             kernel.eventually(
                 lambda: kernel.counted("retry_exceeded_err", *DEVICES) > before, SILENT_SECONDS
             )
-        said, _ = client.finish(order)
+        said = client.finish(order)
         assert said["wrong"] == 0
         if said["done"] < 1000:
             assert said["code"] == UNAVAILABLE, said
@@ -105,7 +104,7 @@ def test_a_cut_shorter_than_all_repeats_is_only_a_delay() -> None:
             assert kernel.eventually(
                 lambda: kernel.counted("completer_retry_err", *DEVICES) > before
             )
-        said, _ = wired.client.finish(order)
+        said = wired.client.finish(order)
         assert said == {"done": 1000, "wrong": 0, "code": 0, "details": ""}
         assert wired.server.do("count")["wrong"] == 0
 
@@ -115,8 +114,8 @@ SLOW = "rate 100mbit"  # so that a large read is under way for a while
 
 @pytest.mark.parametrize("victim", ["reader", "owner"])
 def test_a_peer_that_is_killed_in_the_middle_of_a_read(victim: str) -> None:
-    """The client owns what the server reads. Whoever survives hears of it within a second and has
-    its memory back; to that of a reader nothing is written any more."""
+    """The client owns what the server reads. Whoever survives hears of it, long before a call's
+    deadline, and has its memory back; to that of a reader nothing is written any more."""
     with agents(NEAR, FAR) as (owner, reader):
         link = connect(owner, reader, reader.do("listen")["address"])
         assert owner.do("check", link=link, sizes=[100_000])["bad"] == []
@@ -124,16 +123,14 @@ def test_a_peer_that_is_killed_in_the_middle_of_a_read(victim: str) -> None:
         with kernel.disturbed(SLOW):
             order = owner.begin("check", link=link, sizes=[64 * MB])
             assert kernel.eventually(lambda: reads_under_way(reader.do("server_traces")))
-            killed = time.monotonic()
             if victim == "reader":
                 reader.kill()
-                said, ended = owner.finish(order)
+                said = owner.finish(order)
                 assert said["code"] == UNAVAILABLE, said
-                assert ended - killed < 1
                 assert kernel.eventually(lambda: owner.do("arena")["used"] == 0)
             else:
                 owner.kill()
-                assert kernel.eventually(lambda: not reader.do("server_stats"), 1)
+                assert kernel.eventually(lambda: not reader.do("server_stats"))
                 reader.do("set_canaries", size=4 * MB, count=32)
                 assert kernel.eventually(kernel.wire_is_empty)
                 assert reader.do("dead_canaries") == 0
@@ -156,4 +153,4 @@ def test_a_link_outlives_the_silence_of_its_peer(wired: Linked) -> None:
         assert wired.client.do("alive", link=wired.link)["alive"]
     finally:
         wired.server.process.send_signal(signal.SIGCONT)
-    assert wired.client.finish(order)[0]["bad"] == []
+    assert wired.client.finish(order)["bad"] == []
