@@ -15,11 +15,11 @@ int tw_call_receive(tw_call* call, const tw_wait* wait, tw_message** out, tw_sta
   *out = nullptr;
   if (of(call)->link().inherited()) return inherited(status, "call");
   auto message = make_ref<tw_message>();
-  const Awaited next = await_message(*of(call), message->message, wait_of(wait));
-  if (next == Awaited::kInterrupted) return TW_INTERRUPTED;
-  if (next == Awaited::kTimeout)
+  const Ended next = await_message(*of(call), message->message, wait_of(wait));
+  if (next == Ended::kInterrupted) return TW_INTERRUPTED;
+  if (next == Ended::kTimeout)
     return report(status, Code::kDeadlineExceeded, "no message came in time");
-  if (next == Awaited::kThere) *out = message.leak();
+  if (next == Ended::kDone) *out = message.leak();
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
@@ -181,7 +181,7 @@ int tw_events_descriptor(tw_events* queue, int* descriptor, tw_status* status) t
 size_t tw_events_wait(tw_events* queue, const tw_wait* wait, uint64_t* tokens, size_t room,
                       int* closed) {
   size_t taken = 0;
-  *closed = await_tokens(*of(queue), {tokens, room}, taken, wait_of(wait)) == Awaited::kClosed;
+  *closed = await_tokens(*of(queue), {tokens, room}, taken, wait_of(wait)) == Ended::kClosed;
   return taken;
 }
 int tw_events_push(tw_events* queue, uint64_t token) try {

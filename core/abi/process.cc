@@ -70,10 +70,10 @@ int tw_audit_next(const tw_wait* wait, tw_audit_line* out, tw_status* status) tr
   auto runtime = Runtime::get();
   if (!runtime) return report(status, runtime.status());
   Audit::Line line;
-  const Awaited next = await_line((*runtime)->audit(), line, wait_of(wait));
-  if (next == Awaited::kInterrupted) return TW_INTERRUPTED;
-  if (next == Awaited::kTimeout) return report(status, Code::kDeadlineExceeded, "nothing to tell");
-  if (next == Awaited::kClosed) return report(status, Code::kUnavailable, "the audit is closed");
+  const Ended next = await_line((*runtime)->audit(), line, wait_of(wait));
+  if (next == Ended::kInterrupted) return TW_INTERRUPTED;
+  if (next == Ended::kTimeout) return report(status, Code::kDeadlineExceeded, "nothing to tell");
+  if (next == Ended::kClosed) return report(status, Code::kUnavailable, "the audit is closed");
   const IncidentName name = name_of(line.incident);
   out->kind = name.kind;
   out->reason = name.reason;

@@ -71,9 +71,9 @@ int tw_server_next(tw_server* server, const tw_wait* wait, tw_server_call** call
   *count = 0;
   if (of(server)->inherited()) return inherited(status, "server");
   std::vector<Ref<ServerCall>> fresh;
-  const Awaited next = await_calls(*of(server), fresh, room, wait_of(wait));
-  if (next == Awaited::kInterrupted) return TW_INTERRUPTED;
-  if (next == Awaited::kClosed) return report(status, Code::kUnavailable, "the server is closed");
+  const Ended next = await_calls(*of(server), fresh, room, wait_of(wait));
+  if (next == Ended::kInterrupted) return TW_INTERRUPTED;
+  if (next == Ended::kClosed) return report(status, Code::kUnavailable, "the server is closed");
   for (auto& call : fresh) calls[(*count)++] = handle(std::move(call));
   return TW_OK;
 } catch (const std::bad_alloc&) {

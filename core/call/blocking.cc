@@ -169,16 +169,15 @@ Result<bool> send(ServerCall& call, std::span<OutSegment> segments, const Wait& 
                         [&](bool defer) { return call.send_message(segments, defer); });
 }
 
-Awaited await_message(Call& call, InMessage& message, const Wait& wait) {
+Ended await_message(Call& call, InMessage& message, const Wait& wait) {
   for (;;) {
     // Asked first: then all messages that came before are here.
     const bool over = call.input_over();
-    if (call.take(message)) return Awaited::kThere;
-    if (over) return Awaited::kClosed;
+    if (call.take(message)) return Ended::kDone;
+    if (over) return Ended::kClosed;
     // Another thread may take what this one has been woken for.
     const Ended ended = wait_through(wait, [&](Nanos until) { return call.wait_message(until); });
-    if (ended == Ended::kTimeout) return Awaited::kTimeout;
-    if (ended == Ended::kInterrupted) return Awaited::kInterrupted;
+    if (ended != Ended::kDone) return ended;
   }
 }
 

@@ -56,7 +56,7 @@ bool finish(ServerCall& call, Code code, std::string_view details,
 // Takes the peer's next message; kClosed: none comes any more. Several threads may wait: each
 // message goes to one of them. One that is there is taken without a look at the clock: a stream is
 // read at full speed. std::bad_alloc leaves it where it is.
-Awaited await_message(Call& call, InMessage& message, const Wait& wait);
+Ended await_message(Call& call, InMessage& message, const Wait& wait);
 
 // Waits of who looks at a call. Timeout: not yet.
 inline Ended wait_ended(Call& call, const Wait& wait) {
@@ -68,9 +68,9 @@ inline Ended wait_initial(ClientCall& call, const Wait& wait) {
 }
 
 // As Server::next().
-inline Awaited await_calls(Server& server, std::vector<Ref<ServerCall>>& calls, size_t room,
-                           const Wait& wait) {
-  return await_next(wait, [&](Nanos until) { return server.next(calls, room, until); });
+inline Ended await_calls(Server& server, std::vector<Ref<ServerCall>>& calls, size_t room,
+                         const Wait& wait) {
+  return wait_through(wait, [&](Nanos until) { return server.next(calls, room, until); });
 }
 
 }  // namespace tw

@@ -157,7 +157,7 @@ Ref<ServerCall> Server::take_turn() {
   return turns_.empty() ? nullptr : take_locked(*turns_.front());
 }
 
-Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline) {
+Waited Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline) {
   calls.reserve(room);
   for (;;) {
     bool behind;
@@ -176,17 +176,17 @@ Server::Next Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nano
     if (!calls.empty()) {
       std::erase_if(calls, [](const auto& call) { return call->drop_if_over(); });
       if (calls.empty()) continue;
-      return Next::kCalls;
+      return Waited::kDone;
     }
     const bool signal = !poller_->poll(behind ? 0 : deadline);
     const MutexLock lock(mutex_);
     --polling_;
     if (!turns_.empty() || closed_) continue;
-    if (signal) return Next::kSignal;
-    if (now() >= deadline) return Next::kTimeout;
+    if (signal) return Waited::kSignal;
+    if (now() >= deadline) return Waited::kTimeout;
   }
   drain();
-  return Next::kClosed;
+  return Waited::kClosed;
 }
 
 // Begins once the server is closed and nobody polls for it: two pollers would take each other's

@@ -11,6 +11,7 @@
 #include "base/mutex.h"
 #include "call/call.h"
 #include "call/call_queue.h"
+#include "engine/waiting.h"
 #include "meet/listener.h"
 
 namespace tw {
@@ -84,10 +85,9 @@ class Server final : public RefCounted {
   const wire::InstanceId& instance() const { return runtime_.instance(); }
   meet::Listener& listener() { return *listener_; }
 
-  enum class Next : uint8_t { kCalls, kTimeout, kSignal, kClosed };
   // At most `room` new calls, of one link after the other; those that nobody waits for any more are
   // dropped. Whoever is in here drives all links that nobody else drives; one thread at a time.
-  Next next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
+  Waited next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos deadline);
 
   // A peer that has proved itself: by the listener, or to whoever made the transport.
   void arrived(meet::Connected connected);

@@ -72,7 +72,7 @@ class Mailbox::Asking {
   bool wait(Nanos until) {
     uint64_t tokens[16];
     size_t count = 0;
-    return events_->take(tokens, count, until) == EventQueue::Taken::kTokens;
+    return events_->take(tokens, count, until) == Waited::kDone;
   }
   // Links with the others. UNAVAILABLE: none of them is there; DEADLINE_EXCEEDED, CANCELLED.
   Status reach_others(const Wait& wait) {

@@ -75,7 +75,7 @@ Nanos Audit::take_untold(Line& line, Nanos at) {
   return first;
 }
 
-Audit::Next Audit::next(Line& line, Nanos deadline) {
+Waited Audit::next(Line& line, Nanos deadline) {
   for (;;) {
     const uint32_t seen = changed_.sequence();
     Nanos due;
@@ -84,15 +84,15 @@ Audit::Next Audit::next(Line& line, Nanos deadline) {
       if (!queue_.empty()) {
         line = std::move(queue_.front());
         queue_.pop_front();
-        return Next::kLine;
+        return Waited::kDone;
       }
       due = take_untold(line, now());
-      if (due == 0) return Next::kLine;
-      if (closed_) return Next::kClosed;
+      if (due == 0) return Waited::kDone;
+      if (closed_) return Waited::kClosed;
     }
     const FutexWait woken = changed_.wait(seen, std::min(due, deadline));
-    if (woken == FutexWait::kSignal) return Next::kSignal;
-    if (woken == FutexWait::kTimeout && now() >= deadline) return Next::kTimeout;
+    if (woken == FutexWait::kSignal) return Waited::kSignal;
+    if (woken == FutexWait::kTimeout && now() >= deadline) return Waited::kTimeout;
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "engine/event.h"
+#include "engine/waiting.h"
 
 namespace tw {
 
@@ -65,7 +66,6 @@ class Audit {
     std::string what;   // a sentence; may hold bytes that a peer chose
     uint64_t more = 0;  // incidents of this reason that were not told of since the last line
   };
-  enum class Next : uint8_t { kLine, kTimeout, kSignal, kClosed };
 
   // From any thread, with any lock held.
   void note(Incident incident, std::string_view peer, std::string_view what,
@@ -75,7 +75,7 @@ class Audit {
   }
   // The next line, for one thread. What was not told is told at the end of its pace, if nothing
   // else of its reason has been until then.
-  Next next(Line& line, Nanos deadline);
+  Waited next(Line& line, Nanos deadline);
   // What is still to be told is told; then next() says kClosed.
   void close();
 

@@ -21,7 +21,7 @@ Result<int> EventQueue::descriptor() {
   return descriptor_.get();
 }
 
-EventQueue::Taken EventQueue::take(std::span<uint64_t> room, size_t& count, Nanos deadline) {
+Waited EventQueue::take(std::span<uint64_t> room, size_t& count, Nanos deadline) {
   for (;;) {
     const uint32_t seen = event_.sequence();
     {
@@ -32,17 +32,17 @@ EventQueue::Taken EventQueue::take(std::span<uint64_t> room, size_t& count, Nano
         std::copy(tokens_.begin(), end, room.begin());
         tokens_.erase(tokens_.begin(), end);
         if (signalled_ && tokens_.empty() && !closed_) clear_signal();
-        return Taken::kTokens;
+        return Waited::kDone;
       }
-      if (closed_) return Taken::kClosed;
+      if (closed_) return Waited::kClosed;
     }
     switch (event_.wait(seen, deadline)) {
       case FutexWait::kWoken:
         break;
       case FutexWait::kTimeout:
-        return Taken::kTimeout;
+        return Waited::kTimeout;
       case FutexWait::kSignal:
-        return Taken::kSignal;
+        return Waited::kSignal;
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "base/ref.h"
 #include "base/status.h"
 #include "engine/event.h"
+#include "engine/waiting.h"
 
 namespace tw {
 
@@ -44,10 +45,9 @@ class EventQueue final : public RefCounted {
     event_.notify();
   }
 
-  enum class Taken : uint8_t { kTokens, kTimeout, kSignal, kClosed };
   // Waits for at least one token and takes `count` of them, as many as `room` holds; after close()
   // the remaining ones come first.
-  Taken take(std::span<uint64_t> room, size_t& count, Nanos deadline);
+  Waited take(std::span<uint64_t> room, size_t& count, Nanos deadline);
 
  private:
   friend class Notice;

@@ -9,8 +9,9 @@
 
 namespace tw {
 
-// What a wait at a link has come to; kSignal: perhaps the caller has something to do for it.
-enum class Waited : uint8_t { kDone, kTimeout, kSignal };
+// What a wait has come to. kSignal: perhaps the caller has something to do for it. kClosed: nothing
+// comes any more.
+enum class Waited : uint8_t { kDone, kTimeout, kSignal, kClosed };
 
 // How long a caller waits.
 struct Wait {
@@ -21,7 +22,7 @@ struct Wait {
   void* context = nullptr;
 };
 
-enum class Ended : uint8_t { kDone, kTimeout, kInterrupted };
+enum class Ended : uint8_t { kDone, kTimeout, kInterrupted, kClosed };
 
 // Repeats operation(deadline), which returns a Waited, through signals.
 template <class Operation>
@@ -31,6 +32,7 @@ Ended wait_through(const Wait& wait, Operation&& operation) {
     const Nanos slice = wait.interrupted ? std::min(wait.deadline, now() + kSlice) : wait.deadline;
     const Waited waited = operation(slice);
     if (waited == Waited::kDone) return Ended::kDone;
+    if (waited == Waited::kClosed) return Ended::kClosed;
     if (wait.interrupted && wait.interrupted(wait.context) != 0) return Ended::kInterrupted;
     if (waited == Waited::kTimeout && slice == wait.deadline) return Ended::kTimeout;
   }

@@ -14,7 +14,7 @@ class ToldEnds {
   size_t count() {
     std::array<uint64_t, 64> tokens;
     size_t more = 0;
-    while (queue_->take(tokens, more, 0) == EventQueue::Taken::kTokens) count_ += more;
+    while (queue_->take(tokens, more, 0) == Waited::kDone) count_ += more;
     return count_;
   }
 

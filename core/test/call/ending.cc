@@ -68,7 +68,7 @@ bool ended_by_its_deadline(Nanos time) {
   const auto& served = *taken;
   CHECK(served->deadline() <= now() + time);
   std::vector<uint64_t> tokens;
-  REQUIRE(take_tokens(*queue, tokens, 10, patience()) == EventQueue::Taken::kTokens);
+  REQUIRE(take_tokens(*queue, tokens, 10, patience()) == Waited::kDone);
   CHECK(tokens == std::vector<uint64_t>{77});
   CHECK(now() >= deadline);
   CHECK(call->outcome().code == Code::kDeadlineExceeded);
@@ -153,10 +153,10 @@ TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TE
   }
   std::vector<uint64_t> tokens, seen;
   while (seen.size() < kRounds) {
-    REQUIRE(take_tokens(*queue, tokens, 1000, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 1000, patience()) == Waited::kDone);
     seen.insert(seen.end(), tokens.begin(), tokens.end());
   }
-  CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTimeout);
+  CHECK(take_tokens(*queue, tokens, 1, 0) == Waited::kTimeout);
   std::sort(seen.begin(), seen.end());
   for (uint64_t i = 0; i < kRounds; ++i) CHECK(seen[i] == i);
   CHECK(eventually([&] { return house.server().active() == 0; }));

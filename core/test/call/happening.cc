@@ -12,13 +12,13 @@ using Happening = Call::Happening;
 // Nothing has been announced so far.
 bool silent(EventQueue& queue) {
   std::vector<uint64_t> tokens;
-  return take_tokens(queue, tokens, 1, 0) == EventQueue::Taken::kTimeout;
+  return take_tokens(queue, tokens, 1, 0) == Waited::kTimeout;
 }
 
 // The next token, once there is one.
 uint64_t next(EventQueue& queue) {
   std::vector<uint64_t> tokens;
-  REQUIRE(take_tokens(queue, tokens, 1, patience()) == EventQueue::Taken::kTokens);
+  REQUIRE(take_tokens(queue, tokens, 1, patience()) == Waited::kDone);
   return tokens.at(0);
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("happening: an event loop watches the queue's descriptor") {
   }
   queue.close();
   CHECK(readable());
-  CHECK(take_tokens(queue, tokens, 1, 0) == EventQueue::Taken::kClosed);
+  CHECK(take_tokens(queue, tokens, 1, 0) == Waited::kClosed);
   CHECK(readable());
 }
 

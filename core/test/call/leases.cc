@@ -290,7 +290,7 @@ TEST_CASE("leases: a server that nobody polls any more still gets back what it h
   std::vector<Ref<ServerCall>> calls;
   while (!replied) {
     const auto next = server->next(calls, 8, now() + 10 * kMillisecond);
-    REQUIRE(next != Server::Next::kSignal);
+    REQUIRE(next != Waited::kSignal);
     for (auto& call : calls) lend(*call);
     calls.clear();
   }

@@ -262,24 +262,24 @@ TEST_CASE_TEMPLATE("ending: who serves hears of a call that is cut, not of one i
     CHECK(finish(*served));
     served->notify(Call::Happening::kCut, queue, 2);
     served->notify(Call::Happening::kEnded, queue, 3);
-    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == Waited::kDone);
     CHECK(tokens == std::vector<uint64_t>{3});
 
     call = start(*link, "/t/Long");
     served = calls.take();
     served->notify(Call::Happening::kCut, queue, 4);
     CHECK(call->cancel(Code::kCancelled, ""));
-    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == Waited::kDone);
     CHECK(tokens == std::vector<uint64_t>{4});
     served->notify(Call::Happening::kCut, queue, 5);
-    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == Waited::kDone);
     CHECK(tokens == std::vector<uint64_t>{5});
 
     call = start(*link, "/t/Long");
     served = calls.take();
     served->notify(Call::Happening::kCut, queue, 6);
   }
-  REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
+  REQUIRE(take_tokens(*queue, tokens, 8, patience()) == Waited::kDone);
   CHECK(tokens == std::vector<uint64_t>{6});
   house.close();
 }

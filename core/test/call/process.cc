@@ -73,7 +73,7 @@ TEST_CASE_TEMPLATE("process: a killed server ends all calls as unavailable", Way
     for (auto& thread : threads) thread.join();
     CHECK(unavailable == 4);
     std::vector<uint64_t> tokens;
-    CHECK(take_tokens(*queue, tokens, 1, patience()) == EventQueue::Taken::kTokens);
+    CHECK(take_tokens(*queue, tokens, 1, patience()) == Waited::kDone);
     CHECK(idle->outcome().code == Code::kUnavailable);
     CHECK_FALSE(idle->outcome().details.empty());
     CHECK(unary(*abroad.link, "/t/Echo", {}).code == Code::kUnavailable);

@@ -48,12 +48,12 @@ TEST_CASE_TEMPLATE("reading: a call lasts until its messages have been taken", W
   InMessage message;
   for (uint32_t i = 0; i < Told::kMessages; ++i) {
     CHECK_FALSE(call.ended());
-    CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTimeout);
+    CHECK(take_tokens(*queue, tokens, 1, 0) == Waited::kTimeout);
     REQUIRE(receive(call, message));
     CHECK(same(message.segments.at(0), bytes_of(100, i)));
   }
   CHECK(call.ended());
-  CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTokens);
+  CHECK(take_tokens(*queue, tokens, 1, 0) == Waited::kDone);
   CHECK(nothing_left(call));
   CHECK(call.outcome().code == Code::kOutOfRange);
   CHECK(call.outcome().details == "no more");
@@ -161,8 +161,8 @@ TEST_CASE_TEMPLATE("reading: whoever takes the last message or cancels, it ends 
   }
   std::vector<uint64_t> tokens;
   for (size_t seen = 0; seen < kRounds; seen += tokens.size())
-    REQUIRE(take_tokens(*queue, tokens, 1000, patience()) == EventQueue::Taken::kTokens);
-  CHECK(take_tokens(*queue, tokens, 1, 0) == EventQueue::Taken::kTimeout);
+    REQUIRE(take_tokens(*queue, tokens, 1000, patience()) == Waited::kDone);
+  CHECK(take_tokens(*queue, tokens, 1, 0) == Waited::kTimeout);
 }
 
 }  // namespace

@@ -168,7 +168,7 @@ struct Suffering {
       std::vector<Ref<ServerCall>> calls;
       for (;;) {
         try {
-          if (server->next(calls, 8, kForever) == Server::Next::kClosed) return;
+          if (server->next(calls, 8, kForever) == Waited::kClosed) return;
           for (auto& call : calls) served.put(std::move(call));
         } catch (const std::bad_alloc&) {  // its own, as the ABI has it
         }

@@ -247,7 +247,7 @@ TEST_CASE_TEMPLATE("stream: replies that nobody waits for are sent to the last b
   size_t ended = 0;
   std::vector<uint64_t> tokens;
   while (ended < kCalls) {
-    REQUIRE(take_tokens(*queue, tokens, 100, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 100, patience()) == Waited::kDone);
     ended += tokens.size();
   }
   for (auto& call : calls) {
@@ -280,7 +280,7 @@ TEST_CASE_TEMPLATE("stream: last replies that nobody waits for arrive as well", 
   size_t ended = 0;
   std::vector<uint64_t> tokens;
   while (ended < kCalls) {
-    REQUIRE(take_tokens(*queue, tokens, 100, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 100, patience()) == Waited::kDone);
     ended += tokens.size();
   }
   size_t got = 0;

@@ -111,15 +111,15 @@ TEST_CASE_TEMPLATE("waiting: a message that is there is not waited for", Way, TE
   const auto served = server.calls.take();
   const Wait interrupted{kForever, [](void*) { return 1; }, nullptr};
   InMessage message;
-  CHECK(await_message(*served, message, interrupted) == Awaited::kInterrupted);
-  CHECK(await_message(*served, message, {now() + kMillisecond}) == Awaited::kTimeout);
+  CHECK(await_message(*served, message, interrupted) == Ended::kInterrupted);
+  CHECK(await_message(*served, message, {now() + kMillisecond}) == Ended::kTimeout);
   for (const Wait& wait : {Wait{patience()}, interrupted, Wait{0}}) {
     REQUIRE(send(*call, {out(bytes_of(8))}));
     REQUIRE(eventually([&] {
       (void)served->wait_message(now());
       return served->has_message();
     }));
-    CHECK(await_message(*served, message, wait) == Awaited::kThere);
+    CHECK(await_message(*served, message, wait) == Ended::kDone);
     CHECK(message.payload_bytes == 8);
     message = {};
   }
@@ -140,7 +140,7 @@ TEST_CASE_TEMPLATE("waiting: a message that another thread takes ends nobody's w
   std::atomic<int> taken{0}, deceived{0};
   const auto read = [&] {
     InMessage message;
-    while (await_message(*served, message, {patience()}) == Awaited::kThere) {
+    while (await_message(*served, message, {patience()}) == Ended::kDone) {
       message = {};
       taken += 1;
     }
@@ -165,11 +165,11 @@ TEST_CASE("waiting: calls that come are waited for, until the server is closed")
   const auto server = Server::create().value();
   std::vector<Ref<ServerCall>> calls;
   const Wait interrupted{kForever, [](void*) { return 1; }, nullptr};
-  CHECK(await_calls(*server, calls, 8, {now() + kMillisecond}) == Awaited::kTimeout);
-  CHECK(await_calls(*server, calls, 8, interrupted) == Awaited::kInterrupted);
+  CHECK(await_calls(*server, calls, 8, {now() + kMillisecond}) == Ended::kTimeout);
+  CHECK(await_calls(*server, calls, 8, interrupted) == Ended::kInterrupted);
   CHECK(calls.empty());
   server->close();
-  CHECK(await_calls(*server, calls, 8, {kForever}) == Awaited::kClosed);
+  CHECK(await_calls(*server, calls, 8, {kForever}) == Ended::kClosed);
 }
 
 // A server whose calls the test takes itself.
@@ -182,7 +182,7 @@ struct Turns {
   ~Turns() {
     server->close();
     std::vector<Ref<ServerCall>> calls;
-    while (server->next(calls, 64, patience()) != Server::Next::kClosed) calls.clear();
+    while (server->next(calls, 64, patience()) != Waited::kClosed) calls.clear();
   }
 
   Ref<CallPort> connect() {
@@ -218,7 +218,7 @@ TEST_CASE("waiting: one call comes before most of the many of another link") {
   size_t before = 0;
   for (bool found = false; !found;) {
     std::vector<Ref<ServerCall>> calls;
-    REQUIRE(await_calls(*turns.server, calls, 8, {patience()}) == Awaited::kThere);
+    REQUIRE(await_calls(*turns.server, calls, 8, {patience()}) == Ended::kDone);
     for (const auto& call : calls) {
       found = found || call->method() == "/t/One";
       before += !found;

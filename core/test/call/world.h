@@ -57,11 +57,11 @@ inline Runtime& runtime() {
 }
 
 // What an event queue has, at most `room` tokens.
-inline EventQueue::Taken take_tokens(EventQueue& queue, std::vector<uint64_t>& tokens, size_t room,
-                                     Nanos deadline) {
+inline Waited take_tokens(EventQueue& queue, std::vector<uint64_t>& tokens, size_t room,
+                          Nanos deadline) {
   tokens.resize(room);
   size_t count = 0;
-  const EventQueue::Taken taken = queue.take(tokens, count, deadline);
+  const Waited taken = queue.take(tokens, count, deadline);
   tokens.resize(count);
   return taken;
 }
@@ -258,7 +258,7 @@ class Acceptor {
   explicit Acceptor(uint64_t max_message)
       : server_(Server::create(max_message).value()), driver_([this] {
           std::vector<Ref<ServerCall>> calls;
-          while (server_->next(calls, 64, kForever) != Server::Next::kClosed) calls.clear();
+          while (server_->next(calls, 64, kForever) != Waited::kClosed) calls.clear();
         }) {}
   ~Acceptor() {
     server_->close();
@@ -403,7 +403,7 @@ class House {
     std::vector<Ref<ServerCall>> calls;
     for (;;) {
       try {
-        if (server_->next(calls, 64, kForever) == Server::Next::kClosed) return;
+        if (server_->next(calls, 64, kForever) == Waited::kClosed) return;
         std::lock_guard lock(mutex_);
         for (auto& call : calls) queue_.push_back(std::move(call));
       } catch (const std::bad_alloc&) {  // its own, as the ABI has it

@@ -15,7 +15,7 @@ constexpr Nanos kLater = 3600 * kSecond;
 
 std::vector<Audit::Line> told(Audit& audit) {
   std::vector<Audit::Line> lines(1);
-  while (audit.next(lines.back(), 0) == Audit::Next::kLine) lines.emplace_back();
+  while (audit.next(lines.back(), 0) == Waited::kDone) lines.emplace_back();
   lines.pop_back();
   return lines;
 }
@@ -66,11 +66,11 @@ TEST_CASE("audit: what was not told is told at the end of its pace, without anot
   for (int i = 0; i < Audit::kBurst + 3; ++i)
     audit.note(Incident::kEvictedStranger, "ipv4:192.0.2.1:" + std::to_string(i), "", past);
   Audit::Line line;
-  for (int i = 0; i < Audit::kBurst; ++i) REQUIRE(audit.next(line, 0) == Audit::Next::kLine);
-  REQUIRE(audit.next(line, kForever) == Audit::Next::kLine);
+  for (int i = 0; i < Audit::kBurst; ++i) REQUIRE(audit.next(line, 0) == Waited::kDone);
+  REQUIRE(audit.next(line, kForever) == Waited::kDone);
   CHECK(line.peer == "ipv4:192.0.2.1:" + std::to_string(Audit::kBurst + 2));
   CHECK(line.more == 2);
-  CHECK(audit.next(line, 0) == Audit::Next::kTimeout);
+  CHECK(audit.next(line, 0) == Waited::kTimeout);
 }
 
 TEST_CASE("audit: nobody who reads lines costs no memory") {
@@ -93,7 +93,7 @@ TEST_CASE("audit: closed, it tells the rest and lets the reader go") {
   std::vector<uint64_t> more;
   std::thread reader([&] {
     Audit::Line line;
-    while (audit.next(line, kForever) == Audit::Next::kLine) more.push_back(line.more);
+    while (audit.next(line, kForever) == Waited::kDone) more.push_back(line.more);
   });
   for (int i = 0; i < Audit::kBurst + 7; ++i) audit.note(Incident::kHandshakeUser, "", "");
   audit.close();

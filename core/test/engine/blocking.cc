@@ -31,15 +31,15 @@ TEST_CASE("blocking: tokens that are there are taken, as many as there is room f
   std::array<uint64_t, 2> room{};
   size_t count = 0;
   Interrupting interrupting;
-  CHECK(await_tokens(*queue, room, count, interrupting.wait()) == Awaited::kThere);
+  CHECK(await_tokens(*queue, room, count, interrupting.wait()) == Ended::kDone);
   CHECK(count == 2);
   CHECK(room == std::array<uint64_t, 2>{1, 2});
   CHECK(interrupting.times == 0);
   queue->close();
-  CHECK(await_tokens(*queue, room, count, {0}) == Awaited::kThere);  // what was left comes first
+  CHECK(await_tokens(*queue, room, count, {0}) == Ended::kDone);  // what was left comes first
   CHECK(count == 1);
   CHECK(room[0] == 3);
-  CHECK(await_tokens(*queue, room, count, {kForever}) == Awaited::kClosed);
+  CHECK(await_tokens(*queue, room, count, {kForever}) == Ended::kClosed);
   CHECK(count == 0);
 }
 
@@ -61,24 +61,24 @@ TEST_CASE(
       CHECK(eventually([&] { return asked.load(); }));
       queue->push(5);
     });
-    CHECK(await_tokens(*queue, room, count, wait) == Awaited::kThere);
+    CHECK(await_tokens(*queue, room, count, wait) == Ended::kDone);
     pushes.join();
     CHECK(count == 1);
     CHECK(room[0] == 5);
   }
   SUBCASE("time") {
-    CHECK(await_tokens(*queue, room, count, {now() + kMillisecond}) == Awaited::kTimeout);
+    CHECK(await_tokens(*queue, room, count, {now() + kMillisecond}) == Ended::kTimeout);
     CHECK(count == 0);
   }
   SUBCASE("an interruption") {
     Interrupting interrupting;
-    CHECK(await_tokens(*queue, room, count, interrupting.wait()) == Awaited::kInterrupted);
+    CHECK(await_tokens(*queue, room, count, interrupting.wait()) == Ended::kInterrupted);
     CHECK(interrupting.times == 1);
     CHECK(count == 0);
   }
   SUBCASE("its end") {
     std::thread closes([&] { queue->close(); });
-    CHECK(await_tokens(*queue, room, count, {patience()}) == Awaited::kClosed);
+    CHECK(await_tokens(*queue, room, count, {patience()}) == Ended::kClosed);
     closes.join();
     CHECK(count == 0);
   }
@@ -88,13 +88,13 @@ TEST_CASE("blocking: the lines of an audit, until it is closed") {
   Audit audit;
   Audit::Line line;
   Interrupting interrupting;
-  CHECK(await_line(audit, line, {now() + kMillisecond}) == Awaited::kTimeout);
-  CHECK(await_line(audit, line, interrupting.wait()) == Awaited::kInterrupted);
+  CHECK(await_line(audit, line, {now() + kMillisecond}) == Ended::kTimeout);
+  CHECK(await_line(audit, line, interrupting.wait()) == Ended::kInterrupted);
   audit.note(Incident::kHandshakeProof, "unix:", "no secret");
-  CHECK(await_line(audit, line, {patience()}) == Awaited::kThere);
+  CHECK(await_line(audit, line, {patience()}) == Ended::kDone);
   CHECK(line.what == "no secret");
   audit.close();
-  CHECK(await_line(audit, line, {kForever}) == Awaited::kClosed);
+  CHECK(await_line(audit, line, {kForever}) == Ended::kClosed);
 }
 
 }  // namespace

@@ -380,14 +380,14 @@ TEST_CASE_TEMPLATE("tagged: an end is told to a queue", Way, TENSORWIRE_LINKS) {
     receives.push_back(ends.there().receive(tag, nullptr, Notice(queue, 10 + tag)).value());
   REQUIRE(send(ends.here(), 2, bytes_of(8)));
   std::vector<uint64_t> tokens;
-  REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
+  REQUIRE(take_tokens(*queue, tokens, 8, patience()) == Waited::kDone);
   CHECK(tokens == std::vector<uint64_t>{12});
   CHECK(receives[2]->ended());
   CHECK_FALSE(receives[0]->ended());
   ends.client->link().close({Code::kCancelled, "the test is over"});
   std::vector<uint64_t> rest;
   while (rest.size() < 2) {
-    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == EventQueue::Taken::kTokens);
+    REQUIRE(take_tokens(*queue, tokens, 8, patience()) == Waited::kDone);
     rest.insert(rest.end(), tokens.begin(), tokens.end());
   }
   std::ranges::sort(rest);
