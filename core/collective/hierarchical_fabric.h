@@ -61,9 +61,11 @@ class HierarchicalFabric final : public Fabric {
   // Whether an operation has two levels. Floats of 16 and 8 bits are rounded once: between hosts
   // their sums go as float32, where that is less than what all ranks would send.
   bool has_levels(const CollectiveCall& call) const;
-  // For one that goes by messages between all ranks.
+  // For one that goes by messages between all ranks. Whichever way operations go, no two have one
+  // number: a rank that waits looks at what others say who are ahead of it.
   MessageFabric& flat() {
     flat_now_ = true;
+    flat_.go_on_from(sequence_++);
     return flat_;
   }
   void average(const CollectiveCall& call, std::byte* data) const;
@@ -75,6 +77,24 @@ class HierarchicalFabric final : public Fabric {
   const Algorithm forced_;
   const Ways tuned_;  // between hosts
   MessageFabric flat_;
+  // What moves between the two levels. It is kept: fresh pages cost more than what goes into them.
+  class Scratch {
+   public:
+    std::byte* of(size_t size) {
+      if (size > size_) {
+        size_ = 0;
+        memory_.reset();
+        memory_ = std::make_unique_for_overwrite<std::byte[]>(size);
+        size_ = size;
+      }
+      return memory_.get();
+    }
+
+   private:
+    std::unique_ptr<std::byte[]> memory_;
+    size_t size_ = 0;
+  };
+  Scratch scratch_;
   uint64_t sequence_ = 0;
   bool flat_now_ = false;
 };

@@ -51,10 +51,6 @@ std::vector<Scattered> blocks_of(const std::vector<std::vector<int>>& hosts, std
   return blocks;
 }
 
-std::unique_ptr<std::byte[]> memory_for(size_t size) {
-  return std::make_unique_for_overwrite<std::byte[]>(size);
-}
-
 }  // namespace
 
 // Each rank copies the shares of its host from their stages, and those of others from that of the
@@ -123,10 +119,14 @@ Status HierarchicalFabric::reduce_scatter(const CollectiveCall& call, const std:
   const size_t width = size_of(moves.type);
   const Waves waves(moves, ranks);
   const size_t room_of_rank = waves.largest() * width, all_rooms = ranks * room_of_rank;
-  const auto widened = wide && local_ ? memory_for(all_rooms) : nullptr;
-  const std::unique_ptr<std::byte[]> sums[] = {who.here ? memory_for(all_rooms) : nullptr,
-                                               who.here ? memory_for(all_rooms) : nullptr};
-  const auto result = who.here && (local_ || wide) ? memory_for(here * room_of_rank) : nullptr;
+  const size_t at_a_time = std::min<size_t>(waves.size(), 2);
+  const bool apart = local_ || wide;   // what this host's ranks get, until they have it
+  const bool widens = local_ && wide;  // what this rank adds
+  const size_t for_sums = who.here ? at_a_time * all_rooms : 0,
+               for_result = who.here && apart ? here * room_of_rank : 0;
+  std::byte* const sums = scratch_.of(for_sums + for_result + (widens ? all_rooms : 0));
+  std::byte *const result = sums + for_sums, *const widened = result + for_result;
+  const auto sums_of = [&](size_t wave) { return sums + wave % 2 * all_rooms; };
   Packed packed;
   std::optional<Messages> messages;
   if (who.here) messages.emplace(team, sequence_, call, wait, algorithm(moves));
@@ -135,27 +135,23 @@ Status HierarchicalFabric::reduce_scatter(const CollectiveCall& call, const std:
   const auto reduce = [&](size_t wave) -> Status {
     const Part piece = waves.piece(wave);
     const size_t size = piece.size() * width;
-    std::byte* const to = sums[wave % 2].get();
+    std::byte* const to = who.here ? sums_of(wave) : nullptr;
     const auto mine = [&](size_t rank) {
       return in + (rank * call.count + piece.begin) * size_of(call.type);
     };
-    if (!local_) {
-      for (size_t i = 0; i < ranks; ++i)
-        if (wide)
-          widen(call.type, mine(i), reinterpret_cast<float*>(to + i * size), piece.size());
-        else if (size != 0)
-          std::memcpy(to + i * size, mine(i), size);
-      return {};
-    }
-    // What lies side by side goes at once.
-    const bool all = wide || piece.size() == call.count;
-    if (wide)
-      for (size_t i = 0; i < ranks; ++i)
-        widen(call.type, mine(i), reinterpret_cast<float*>(widened.get() + i * size), piece.size());
+    std::byte* const all = local_ ? widened : to;
+    for (size_t i = 0; (wide || !local_) && i < ranks; ++i)
+      if (wide)
+        widen(call.type, mine(i), reinterpret_cast<float*>(all + i * size), piece.size());
+      else if (size != 0)
+        std::memcpy(all + i * size, mine(i), size);
+    if (!local_) return {};
+    // What lies side by side goes at once. To lay the rest so costs more than it saves.
+    const bool at_once = wide || waves.size() == 1;
     CollectiveCall part = sum;
-    part.count = piece.size() * (all ? ranks : 1);
-    for (size_t i = 0; i < (all ? 1 : ranks); ++i)
-      if (Status status = local_->reduce_to(who.mine, call, part, wide ? widened.get() : mine(i),
+    part.count = piece.size() * (at_once ? ranks : 1);
+    for (size_t i = 0; i < (at_once ? 1 : ranks); ++i)
+      if (Status status = local_->reduce_to(who.mine, call, part, wide ? widened : mine(i),
                                             to ? to + i * size : nullptr, wait);
           !status.ok())
         return status;
@@ -163,14 +159,14 @@ Status HierarchicalFabric::reduce_scatter(const CollectiveCall& call, const std:
   };
   const auto blocks = [&](size_t wave) {
     const size_t size = waves.piece(wave).size() * width;
-    return blocks_of(hosts_, sums[wave % 2].get(), size, size);
+    return blocks_of(hosts_, sums_of(wave), size, size);
   };
   const auto begin = [&](size_t wave) {
     return who.here ? steps::begin_reduce_scatter(*messages, blocks(wave), packed) : Status();
   };
   const auto end = [&](size_t wave) {
     if (!who.here) return Status();
-    std::byte* const to = result ? result.get() : out + waves.piece(wave).begin * width;
+    std::byte* const to = apart ? result : out + waves.piece(wave).begin * width;
     return steps::end_reduce_scatter(*messages, blocks(wave), packed,
                                      {moves.type, moves.op, static_cast<unsigned>(ranks)}, to);
   };
@@ -179,14 +175,13 @@ Status HierarchicalFabric::reduce_scatter(const CollectiveCall& call, const std:
     std::byte* const place = out + piece.begin * size_of(call.type);
     CollectiveCall part = moves;
     part.count = piece.size();
-    std::byte* const to = wide ? widened.get() : place;
+    std::byte* const to = wide ? widened : place;
     if (local_)
-      if (Status status = local_->scatter_from(who.mine, call, part, result.get(), to, wait);
+      if (Status status = local_->scatter_from(who.mine, call, part, result, to, wait);
           !status.ok())
         return status;
     if (wide)
-      narrow(call.type, reinterpret_cast<const float*>(local_ ? to : result.get()), place,
-             piece.size());
+      narrow(call.type, reinterpret_cast<const float*>(local_ ? to : result), place, piece.size());
     return {};
   };
 

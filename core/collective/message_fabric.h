@@ -14,6 +14,9 @@ class MessageFabric final : public Fabric {
   MessageFabric(Team team, Algorithm forced, Ways tuned)
       : team_(std::move(team)), forced_(forced), tuned_(std::move(tuned)) {}
 
+  // The next operation is numbered behind that one, as the messages of a team of others are.
+  void go_on_from(uint64_t sequence) { sequence_ = sequence; }
+
   const char* name() const override { return "messages"; }
   Way way() const override { return way_; }
   Status run(const CollectiveCall& call, const std::byte* in, std::byte* out,

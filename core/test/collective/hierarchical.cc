@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <bit>
 #include <map>
+#include <semaphore>
 #include <thread>
 
 #include "collective/group.h"
@@ -208,11 +210,14 @@ TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operatio
         CAPTURE(name_of(kind));
         CAPTURE(leaves);
         CAPTURE(missing);
+        // None is still at the first operation when the second one fails.
+        std::barrier through(4);
         on(kInARow, [&](Group& group) -> std::string {
           constexpr size_t kCount = 200'000;
           std::vector<float> in(4 * kCount), out(4 * kCount);
           const CollectiveCall call{kind, DataType::kFloat32, ReduceOp::kSum, 0, kCount};
           Status status = group.run(call, bytes(in), bytes(out), within(kLong));
+          through.arrive_and_wait();
           if (!status.ok()) return status.details();
           if (group.rank() == missing) {
             while (!leaves && group.members().standing().ok()) std::this_thread::yield();
@@ -229,6 +234,44 @@ TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operatio
           return named || !leaves ? "" : status.details();
         });
       }
+}
+
+TEST_CASE("hierarchical: who waits takes what those say who are ahead for no disagreement") {
+  std::atomic<bool> ahead = false;
+  std::atomic<int> looks = 0;
+  std::binary_semaphore late(0);
+  struct Waits {
+    std::atomic<bool>& ahead;
+    std::atomic<int>& looks;
+    std::binary_semaphore& late;
+  } waits{ahead, looks, late};
+  // Whoever waits in the second operation has sent what it has to send.
+  const Wait first{deadline_after(kLong),
+                   [](void* context) {
+                     static_cast<Waits*>(context)->ahead = true;
+                     return 0;
+                   },
+                   &waits};
+  // The root of the first one looks around in each slice of its wait, and waits for rank 3.
+  const Wait root{deadline_after(kLong),
+                  [](void* context) {
+                    auto& all = *static_cast<Waits*>(context);
+                    if (all.ahead && ++all.looks == 3) all.late.release();
+                    return 0;
+                  },
+                  &waits};
+  on(kInARow, [&](Group& group) -> std::string {
+    std::vector<float> in(10), out(40);
+    if (group.rank() == 3) late.acquire();
+    const CollectiveCall gather{CollectiveKind::kGather, DataType::kFloat32, ReduceOp::kSum, 2, 10};
+    Status status =
+        group.run(gather, bytes(in), bytes(out), group.rank() == 2 ? root : within(kLong));
+    if (!status.ok()) return status.details();
+    const CollectiveCall call{CollectiveKind::kAllGather, DataType::kFloat32, ReduceOp::kSum, 0,
+                              10};
+    status = group.run(call, bytes(in), bytes(out), group.rank() == 0 ? first : within(kLong));
+    return status.details();
+  });
 }
 
 }  // namespace
