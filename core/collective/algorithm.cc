@@ -22,7 +22,7 @@ Algorithm of_all_reduce(size_t bytes, int ranks, bool once) {
 
 // Little data is a matter of steps, much of it one of bytes. Each rank speaks to all others in
 // kDirect and kPairwise, which is cheap while they are few.
-Algorithm usual(const CollectiveCall& call, int ranks, bool share_hosts) {
+Algorithm usual(const CollectiveCall& call, int ranks) {
   const size_t bytes = call.bytes();
   const bool once = rounds(call.type);
   switch (call.kind) {
@@ -39,9 +39,7 @@ Algorithm usual(const CollectiveCall& call, int ranks, bool share_hosts) {
       if (once) return Algorithm::kDirect;
       [[fallthrough]];
     case CollectiveKind::kAllGather:
-      // Straight, a share leaves its host once for every rank elsewhere, and along a ring once.
-      return bytes > kMuch && (share_hosts || ranks > kMany) ? Algorithm::kRing
-                                                             : Algorithm::kDirect;
+      return bytes > kMuch && ranks > kMany ? Algorithm::kRing : Algorithm::kDirect;
     case CollectiveKind::kBarrier:
     case CollectiveKind::kAllToAll:
     case CollectiveKind::kGather:
@@ -54,12 +52,12 @@ Algorithm usual(const CollectiveCall& call, int ranks, bool share_hosts) {
 }  // namespace
 
 Algorithm choose_algorithm(const CollectiveCall& call, int ranks, Algorithm forced,
-                           const Ways& tuned, bool share_hosts) {
+                           const Ways& tuned) {
   Algorithm wanted = call.kind == CollectiveKind::kAllReduce ? forced : Algorithm::kNone;
   if (wanted == Algorithm::kNone)
     if (const auto way = tuned.of(call.kind, call.bytes())) wanted = algorithm_of(*way);
   const bool allowed = !reduces(call.kind) || !rounds(call.type) || rounds_once(wanted);
-  return goes_by(call.kind, wanted) && allowed ? wanted : usual(call, ranks, share_hosts);
+  return goes_by(call.kind, wanted) && allowed ? wanted : usual(call, ranks);
 }
 
 }  // namespace tw::collective

@@ -13,10 +13,9 @@ namespace tw::collective {
 // The one for this operation between so many ranks; kNone where there is but one way. `forced`, of
 // all-reduces (kNone: nothing), and else what was `tuned`, is taken where it gives what Fabric
 // promises: floats of 16 and 8 bits are rounded once, so that where all ranks get sums they go by
-// kDirect or kPairwise. `share_hosts`: several ranks, which follow each other, have one way out of
-// their host.
+// kDirect or kPairwise.
 Algorithm choose_algorithm(const CollectiveCall& call, int ranks, Algorithm forced,
-                           const Ways& tuned = {}, bool share_hosts = false);
+                           const Ways& tuned = {});
 
 // Floats whose sums are rounded to less than they are added up in.
 constexpr bool rounds(DataType type) { return is_float(type) && size_of(type) < 4; }

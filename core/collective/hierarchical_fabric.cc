@@ -15,13 +15,6 @@ CollectiveCall sum_of(CollectiveCall call) {
   return call;
 }
 
-// Whether the ranks of each host follow each other.
-bool in_a_row(const std::vector<std::vector<int>>& hosts) {
-  return std::ranges::all_of(hosts, [](const std::vector<int>& ranks) {
-    return ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
-  });
-}
-
 }  // namespace
 
 HierarchicalFabric::HierarchicalFabric(Members& members, std::vector<std::vector<int>> hosts,
@@ -33,7 +26,7 @@ HierarchicalFabric::HierarchicalFabric(Members& members, std::vector<std::vector
       local_(std::move(local)),
       forced_(forced),
       tuned_(tuning.of(between, static_cast<int>(hosts_.size()))),
-      flat_(Team(members), forced, tuning.of(between, members.size()), in_a_row(hosts_)) {
+      flat_(Team(members), forced, tuning.of(between, members.size())) {
   while (std::ranges::find(hosts_[host_], members.rank()) == hosts_[host_].end()) ++host_;
 }
 
@@ -56,8 +49,7 @@ template <class Steps>
 Status HierarchicalFabric::between(const CollectiveCall& call, const Speakers& who,
                                    const Wait& wait, Steps&& steps) {
   const Team team(members_, who.ranks);
-  Messages messages(team, sequence_, call, wait,
-                    choose_algorithm(call, team.size(), forced_, tuned_));
+  Messages messages(team, sequence_, call, wait, algorithm(call));
   Status status = steps(messages);
   if (!status.ok()) members_.fail(status);
   return status;
@@ -71,11 +63,15 @@ void HierarchicalFabric::average(const CollectiveCall& call, std::byte* data) co
              static_cast<unsigned>(members_.size()));
 }
 
-bool HierarchicalFabric::has_levels(const CollectiveCall& call) {
+bool HierarchicalFabric::has_levels(const CollectiveCall& call) const {
+  const size_t ranks = static_cast<size_t>(members_.size()), width = size_of(call.type);
   switch (call.kind) {
     case CollectiveKind::kBarrier:
     case CollectiveKind::kBroadcast:
+    case CollectiveKind::kAllGather:
       return true;
+    case CollectiveKind::kReduceScatter:
+      return !rounds(call.type) || (width == 2 && ranks * width > hosts_.size() * sizeof(float));
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduce:
       return !rounds(call.type);
@@ -89,10 +85,20 @@ Status HierarchicalFabric::run(const CollectiveCall& call, const std::byte* in, 
   if (!has_levels(call)) return flat().run(call, in, out, wait);
   ++sequence_;
   flat_now_ = false;
-  if (call.kind == CollectiveKind::kBarrier) return barrier(call, wait);
-  if (call.kind == CollectiveKind::kBroadcast) return broadcast(call, out, wait);
-  return call.kind == CollectiveKind::kReduce ? reduce(call, in, out, wait)
-                                              : all_reduce(call, in, out, wait);
+  switch (call.kind) {
+    case CollectiveKind::kBarrier:
+      return barrier(call, wait);
+    case CollectiveKind::kBroadcast:
+      return broadcast(call, out, wait);
+    case CollectiveKind::kAllGather:
+      return all_gather(call, in, out, wait);
+    case CollectiveKind::kReduceScatter:
+      return reduce_scatter(call, in, out, wait);
+    case CollectiveKind::kReduce:
+      return reduce(call, in, out, wait);
+    default:
+      return all_reduce(call, in, out, wait);
+  }
 }
 
 Status HierarchicalFabric::barrier(const CollectiveCall& call, const Wait& wait) {
@@ -110,7 +116,7 @@ Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byt
   const CollectiveCall sum = sum_of(call);
   const std::byte* mine = in;
   if (local_) {
-    if (Status status = local_->reduce_to(0, sum, in, out, wait); !status.ok()) return status;
+    if (Status status = local_->reduce_to(0, call, sum, in, out, wait); !status.ok()) return status;
     mine = out;
   }
   if (who.here) {
@@ -119,7 +125,7 @@ Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byt
     if (!status.ok()) return status;
     average(call, out);
   }
-  return local_ ? local_->broadcast_from(0, call, out, wait) : Status();
+  return local_ ? local_->broadcast_from(0, call, {out, call.bytes()}, wait) : Status();
 }
 
 Status HierarchicalFabric::reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,
@@ -134,7 +140,8 @@ Status HierarchicalFabric::reduce(const CollectiveCall& call, const std::byte* i
       scratch.resize(call.bytes());
       to = scratch.data();
     }
-    if (Status status = local_->reduce_to(who.mine, sum, in, to, wait); !status.ok()) return status;
+    if (Status status = local_->reduce_to(who.mine, call, sum, in, to, wait); !status.ok())
+      return status;
     if (who.here) mine = to;
   }
   if (who.here)
@@ -156,7 +163,7 @@ Status HierarchicalFabric::broadcast(const CollectiveCall& call, std::byte* data
                     [&](Messages& messages) { return steps::broadcast(messages, who.root, data); });
         !status.ok())
       return status;
-  return local_ ? local_->broadcast_from(who.mine, call, data, wait) : Status();
+  return local_ ? local_->broadcast_from(who.mine, call, {data, call.bytes()}, wait) : Status();
 }
 
 }  // namespace tw::collective

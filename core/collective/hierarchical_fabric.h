@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of ranks on several hosts: within a host over its memory, and between hosts by
 // messages of one rank of each (the hierarchy of the hybrid allreduce, A. A. Awan et al., CCGRID
-// 2019). What gains nothing by that goes by messages between all ranks.
+// 2019). What gains nothing by that goes by messages between all ranks: in a gather, a scatter and
+// an all-to-all each byte goes from host to host once either way.
 #pragma once
 
 #include <memory>
@@ -40,6 +41,9 @@ class HierarchicalFabric final : public Fabric {
     bool here;               // this rank is one
   };
   Speakers speakers(int root) const;
+  Algorithm algorithm(const CollectiveCall& call) const {
+    return choose_algorithm(call, static_cast<int>(hosts_.size()), forced_, tuned_);
+  }
   // Between the speakers, of which this rank is one.
   template <class Steps>
   Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps);
@@ -49,12 +53,19 @@ class HierarchicalFabric final : public Fabric {
                     const Wait& wait);
   Status reduce(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait);
   Status broadcast(const CollectiveCall& call, std::byte* data, const Wait& wait);
-  // Whether an operation has two levels. Floats of 16 and 8 bits are rounded once: they are reduced
-  // flat.
-  static bool has_levels(const CollectiveCall& call);
-  // For one that goes by messages between all ranks.
+  // Of shares (hierarchical_shares.cc).
+  Status all_gather(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                    const Wait& wait);
+  Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
+                        const Wait& wait);
+  // Whether an operation has two levels. Floats of 16 and 8 bits are rounded once: between hosts
+  // their sums go as float32, where that is less than what all ranks would send.
+  bool has_levels(const CollectiveCall& call) const;
+  // For one that goes by messages between all ranks. Whichever way operations go, no two have one
+  // number: a rank that waits looks at what others say who are ahead of it.
   MessageFabric& flat() {
     flat_now_ = true;
+    flat_.go_on_from(sequence_++);
     return flat_;
   }
   void average(const CollectiveCall& call, std::byte* data) const;
@@ -66,6 +77,24 @@ class HierarchicalFabric final : public Fabric {
   const Algorithm forced_;
   const Ways tuned_;  // between hosts
   MessageFabric flat_;
+  // What moves between the two levels. It is kept: fresh pages cost more than what goes into them.
+  class Scratch {
+   public:
+    std::byte* of(size_t size) {
+      if (size > size_) {
+        size_ = 0;
+        memory_.reset();
+        memory_ = std::make_unique_for_overwrite<std::byte[]>(size);
+        size_ = size;
+      }
+      return memory_.get();
+    }
+
+   private:
+    std::unique_ptr<std::byte[]> memory_;
+    size_t size_ = 0;
+  };
+  Scratch scratch_;
   uint64_t sequence_ = 0;
   bool flat_now_ = false;
 };

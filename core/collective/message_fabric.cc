@@ -27,7 +27,7 @@ Status MessageFabric::by(const CollectiveCall& call, const Wait& wait, Algorithm
 
 Status MessageFabric::run(const CollectiveCall& call, const std::byte* in, std::byte* out,
                           const Wait& wait) {
-  const Algorithm algorithm = choose_algorithm(call, team_.size(), forced_, tuned_, share_hosts_);
+  const Algorithm algorithm = choose_algorithm(call, team_.size(), forced_, tuned_);
   return by(call, wait, algorithm, [&](Messages& messages) {
     switch (call.kind) {
       case CollectiveKind::kBarrier:

@@ -11,12 +11,11 @@ namespace tw::collective {
 // Not thread-safe: one operation at a time.
 class MessageFabric final : public Fabric {
  public:
-  // `share_hosts`: as of choose_algorithm().
-  MessageFabric(Team team, Algorithm forced, Ways tuned, bool share_hosts = false)
-      : team_(std::move(team)),
-        forced_(forced),
-        tuned_(std::move(tuned)),
-        share_hosts_(share_hosts) {}
+  MessageFabric(Team team, Algorithm forced, Ways tuned)
+      : team_(std::move(team)), forced_(forced), tuned_(std::move(tuned)) {}
+
+  // The next operation is numbered behind that one, as the messages of a team of others are.
+  void go_on_from(uint64_t sequence) { sequence_ = sequence; }
 
   const char* name() const override { return "messages"; }
   Way way() const override { return way_; }
@@ -34,7 +33,6 @@ class MessageFabric final : public Fabric {
   const Team team_;
   const Algorithm forced_;
   const Ways tuned_;
-  const bool share_hosts_;
   uint64_t sequence_ = 0;
   Way way_ = Way::kMessages;
 };

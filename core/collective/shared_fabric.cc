@@ -131,7 +131,7 @@ Status SharedFabric::operate(const Pending& now, const std::byte* in, std::byte*
     case CollectiveKind::kReduce:
       return reduction(now, in, root ? out : nullptr);
     case CollectiveKind::kBroadcast:
-      return broadcast(now, now.call.root, out);
+      return broadcast(now, now.call.root, {out, now.part.bytes()});
     case CollectiveKind::kAllGather:
       return gather(now, in, out);
     case CollectiveKind::kGather:
@@ -139,7 +139,7 @@ Status SharedFabric::operate(const Pending& now, const std::byte* in, std::byte*
     case CollectiveKind::kReduceScatter:
       return reduce_scatter(now, in, out);
     case CollectiveKind::kScatter:
-      return scatter(now, in, out);
+      return scatter(now, now.call.root, in, out);
     case CollectiveKind::kAllToAll:
       break;
   }
@@ -152,40 +152,45 @@ Status SharedFabric::all_to_all(const CollectiveCall& call, const std::byte* in,
   return stages_.end(exchange_runs({call, wait}, in, gives, out, takes));
 }
 
-Status SharedFabric::reduce_to(int root, const CollectiveCall& call, const std::byte* in,
-                               std::byte* out, const Wait& wait) {
-  return stages_.end(reduction({call, wait}, in, rank_ == root ? out : nullptr));
+Status SharedFabric::reduce_to(int root, const CollectiveCall& call, const CollectiveCall& part,
+                               const std::byte* in, std::byte* out, const Wait& wait) {
+  return stages_.end(reduction({call, wait, part}, in, rank_ == root ? out : nullptr));
 }
 
-Status SharedFabric::broadcast_from(int root, const CollectiveCall& call, std::byte* data,
+Status SharedFabric::broadcast_from(int root, const CollectiveCall& call, const Scattered& data,
                                     const Wait& wait) {
   return stages_.end(broadcast({call, wait}, root, data));
 }
 
+Status SharedFabric::scatter_from(int root, const CollectiveCall& call, const CollectiveCall& part,
+                                  const std::byte* in, std::byte* out, const Wait& wait) {
+  return stages_.end(scatter({call, wait, part}, root, in, out));
+}
+
 Status SharedFabric::reduction(const Pending& now, const std::byte* in, std::byte* out) {
-  return choose(now.call.kind, now.call.bytes()) == Way::kOneStep ? one_step_reduction(now, in, out)
+  return choose(now.call.kind, now.part.bytes()) == Way::kOneStep ? one_step_reduction(now, in, out)
                                                                   : staged_reduction(now, in, out);
 }
 
 Status SharedFabric::one_step_reduction(const Pending& now, const std::byte* in, std::byte* out) {
   way_ = Way::kOneStep;
-  const size_t bytes = now.call.bytes();
+  const size_t bytes = now.part.bytes();
   if (Status status = meet(now, in, bytes); !status.ok()) return status;
   if (!out || bytes == 0) return {};
   std::vector<const std::byte*> all(static_cast<size_t>(size_));
   for (int i = 0; i < size_; ++i) all[static_cast<size_t>(i)] = stages_.data_of(i, bytes);
-  tw::reduce(now.call.type, now.call.op, all, out, now.call.count, static_cast<unsigned>(size_));
+  tw::reduce(now.part.type, now.part.op, all, out, now.part.count, static_cast<unsigned>(size_));
   return {};
 }
 
 Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, std::byte* out) {
-  const size_t bytes = now.call.bytes();
+  const size_t bytes = now.part.bytes();
   if (Status status = stages_.enter_with(now, in, bytes, in == out); !status.ok()) return status;
   auto arrays = stages_.mapped(in, bytes);
   if (!arrays) return arrays.status();
   const bool in_arenas = !arrays->empty();
-  const size_t width = size_of(now.call.type), each = StageLayout::kChunk / width;
-  const uint64_t count = now.call.count;
+  const size_t width = size_of(now.part.type), each = StageLayout::kChunk / width;
+  const uint64_t count = now.part.count;
   const auto length = [&](uint64_t c) { return std::min<uint64_t>(each, count - c * each); };
   std::vector<const std::byte*> all(static_cast<size_t>(size_));
   Status over = pipeline(
@@ -212,7 +217,7 @@ Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, s
         // The result may lie where this rank's input does; the stage lies apart from all inputs.
         std::byte* const stage = stages_.own().chunk(number) + at;
         std::byte* const kept = out ? out + c * each * width + at : nullptr;
-        tw::reduce(now.call.type, now.call.op, all, kept ? kept : stage, mine.size(),
+        tw::reduce(now.part.type, now.part.op, all, kept ? kept : stage, mine.size(),
                    static_cast<unsigned>(size_));
         // The C library's copy of whole lines takes them from the caches of those that have read
         // them without their content. Stores of the reduction itself wait for each line.
@@ -238,7 +243,7 @@ Status SharedFabric::staged_reduction(const Pending& now, const std::byte* in, s
 }
 
 Status SharedFabric::reduce_scatter(const Pending& now, const std::byte* in, std::byte* out) {
-  const CollectiveCall& call = now.call;
+  const CollectiveCall& call = now.part;
   const size_t width = size_of(call.type);
   const uint64_t each = StageLayout::kChunk / static_cast<size_t>(size_) / kLine * kLine / width,
                  count = call.count;
@@ -276,27 +281,31 @@ Status SharedFabric::reduce_scatter(const Pending& now, const std::byte* in, std
   return over.ok() && in_arenas ? finish_reduction(now) : over;
 }
 
-Status SharedFabric::broadcast(const Pending& now, int from, std::byte* data) {
-  const size_t bytes = now.call.bytes();
+Status SharedFabric::broadcast(const Pending& now, int from, const Scattered& data) {
+  const size_t bytes = data.size();
   const bool root = rank_ == from;
   const Way way = choose(CollectiveKind::kBroadcast, bytes);
   if (way == Way::kOneStep) {
     way_ = Way::kOneStep;
-    if (Status status = stages_.enter(now, root ? data : nullptr, root ? bytes : 0); !status.ok())
+    Packed packed;
+    if (Status status =
+            root ? stages_.enter(now, packed.of(data, 0, bytes), bytes) : stages_.enter(now);
+        !status.ok())
       return status;
     if (root) return {};
     if (Status status = stages_.agree(now, from); !status.ok()) return status;
-    copy_bytes(data, stages_.data_of(from, bytes), bytes);
+    data.put(0, {stages_.data_of(from, bytes), bytes});
     return {};
   }
-  const bool lent =
-      root && way == Way::kInPlace && lends(CollectiveKind::kBroadcast, bytes, data, bytes);
-  if (Status status = stages_.enter_with(now, lent ? data : nullptr, lent ? bytes : 0);
+  std::byte* const whole = data.whole(0, bytes);  // the same for all ranks whether there is one
+  const bool lent = root && whole && way == Way::kInPlace &&
+                    lends(CollectiveKind::kBroadcast, bytes, whole, bytes);
+  if (Status status = stages_.enter_with(now, lent ? whole : nullptr, lent ? bytes : 0);
       !status.ok())
     return status;
-  if (const uint64_t address = stages_.place_of(from).address; address != 0) {
+  if (const uint64_t address = stages_.place_of(from).address; whole && address != 0) {
     Status status;
-    if (!root) status = stages_.read(now, from, address, nullptr, data, bytes);
+    if (!root) status = stages_.read(now, from, address, nullptr, whole, bytes);
     return status.ok() ? finish_reading(now, root) : status;
   }
   constexpr uint64_t each = StageLayout::kChunk;
@@ -304,18 +313,28 @@ Status SharedFabric::broadcast(const Pending& now, int from, std::byte* data) {
   return exchange(
       now, chunks_of(bytes, each),
       [&](uint64_t c, std::byte* stage) {
-        if (root) copy_bytes(stage, data + c * each, length(c));
+        if (!root) return;
+        data.each(c * each, length(c), [&](std::byte* place, size_t size) {
+          copy_bytes(stage, place, size);
+          stage += size;
+        });
       },
       [&](uint64_t c, int rank, const std::byte* stage) {
         if (rank != from) return false;
-        if (stage) copy_out(data + c * each, stage, length(c), bytes);
+        if (!stage) return true;
+        data.each(c * each, length(c), [&](std::byte* place, size_t size) {
+          copy_out(place, stage, size, bytes);
+          stage += size;
+        });
         return true;
       });
 }
 
 Status SharedFabric::gather(const Pending& now, const std::byte* in, std::byte* out) {
-  const size_t bytes = now.call.bytes();
-  const auto place = [&](int rank) { return out + static_cast<size_t>(rank) * bytes; };
+  const size_t bytes = now.part.bytes();
+  const auto place = [&](int rank) {
+    return out + static_cast<size_t>(stages_.team().in_group(rank)) * bytes;
+  };
   const Way way = choose(now.call.kind, bytes);
   if (way == Way::kOneStep) {
     way_ = Way::kOneStep;
@@ -353,10 +372,10 @@ Status SharedFabric::gather(const Pending& now, const std::byte* in, std::byte* 
       });
 }
 
-Status SharedFabric::scatter(const Pending& now, const std::byte* in, std::byte* out) {
-  const CollectiveCall& call = now.call;
+Status SharedFabric::scatter(const Pending& now, int from, const std::byte* in, std::byte* out) {
+  const CollectiveCall& call = now.part;
   const size_t bytes = call.bytes();
-  const bool root = rank_ == call.root;
+  const bool root = rank_ == from;
   const auto share = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
   const bool lent = root && choose(call.kind, bytes) == Way::kInPlace &&
                     lends(call.kind, bytes, in, share(size_));
@@ -364,9 +383,9 @@ Status SharedFabric::scatter(const Pending& now, const std::byte* in, std::byte*
       !status.ok())
     return status;
   if (root) copy_out(out, in + share(rank_), bytes, bytes);
-  if (const uint64_t address = stages_.place_of(call.root).address; address != 0) {
+  if (const uint64_t address = stages_.place_of(from).address; address != 0) {
     Status status;
-    if (!root) status = stages_.read(now, call.root, address + share(rank_), nullptr, out, bytes);
+    if (!root) status = stages_.read(now, from, address + share(rank_), nullptr, out, bytes);
     return status.ok() ? finish_reading(now, root) : status;
   }
   const uint64_t each = StageLayout::kChunk / static_cast<size_t>(size_) / kLine * kLine;
@@ -379,7 +398,7 @@ Status SharedFabric::scatter(const Pending& now, const std::byte* in, std::byte*
             copy_bytes(stage + static_cast<size_t>(i) * each, in + share(i) + c * each, length(c));
       },
       [&](uint64_t c, int rank, const std::byte* stage) {
-        if (rank != call.root) return false;
+        if (rank != from) return false;
         if (stage)
           copy_out(out + c * each, stage + static_cast<size_t>(rank_) * each, length(c), bytes);
         return true;

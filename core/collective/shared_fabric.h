@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collective/fabric.h"
+#include "collective/scattered.h"
 #include "collective/shared_stages.h"
 #include "collective/tuning.h"
 
@@ -43,11 +44,16 @@ class SharedFabric final : public Fabric {
   Status all_to_all(const CollectiveCall& call, const std::byte* in, std::span<const Run> gives,
                     std::byte* out, std::span<const Run> takes, const Wait& wait) override;
 
-  // A part of an operation that goes beyond this host: whatever `call` is, the team's arrays are
-  // reduced to one place, or its array goes to all.
-  Status reduce_to(int root, const CollectiveCall& call, const std::byte* in, std::byte* out,
-                   const Wait& wait);
-  Status broadcast_from(int root, const CollectiveCall& call, std::byte* data, const Wait& wait);
+  // Parts of an operation that goes beyond this host. Ranks agree on `call`; `part` has the kind,
+  // type, op and count of what moves here. The team's arrays are reduced to one place; data goes to
+  // all, whatever places it lies in, the same ones on all ranks; an array of shares of the team
+  // goes to those that they are for.
+  Status reduce_to(int root, const CollectiveCall& call, const CollectiveCall& part,
+                   const std::byte* in, std::byte* out, const Wait& wait);
+  Status broadcast_from(int root, const CollectiveCall& call, const Scattered& data,
+                        const Wait& wait);
+  Status scatter_from(int root, const CollectiveCall& call, const CollectiveCall& part,
+                      const std::byte* in, std::byte* out, const Wait& wait);
 
  private:
   // Without a rule for it. Up to here each rank reduces everything by itself: a second round costs
@@ -71,9 +77,10 @@ class SharedFabric final : public Fabric {
   Status one_step_reduction(const Pending& now, const std::byte* in, std::byte* out);
   Status staged_reduction(const Pending& now, const std::byte* in, std::byte* out);
   Status reduce_scatter(const Pending& now, const std::byte* in, std::byte* out);
-  Status broadcast(const Pending& now, int from, std::byte* data);
+  Status broadcast(const Pending& now, int from, const Scattered& data);
+  // Each array goes to where the rank's is in one of all ranks of the group.
   Status gather(const Pending& now, const std::byte* in, std::byte* out);
-  Status scatter(const Pending& now, const std::byte* in, std::byte* out);
+  Status scatter(const Pending& now, int from, const std::byte* in, std::byte* out);
   Status exchange_runs(const Pending& now, const std::byte* in, std::span<const Run> gives,
                        std::byte* out, std::span<const Run> takes);
 

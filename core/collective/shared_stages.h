@@ -17,8 +17,10 @@ namespace tw::collective {
 
 // An operation that is under way.
 struct Pending {
-  const CollectiveCall& call;
+  const CollectiveCall& call;  // what ranks agree on
   const Wait& wait;
+  // What of it moves now: how many elements, of which type, and how they are reduced.
+  CollectiveCall part = call;
 };
 
 // Not thread-safe: one operation at a time. Errors are those of Fabric.

@@ -5,6 +5,7 @@ and no folder in common by which processes could share memory."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import subprocess
@@ -28,8 +29,11 @@ class NoNetworksError(Exception):
     """They cannot be made here."""
 
 
-def run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_SECONDS)
+def run(*command: str) -> str:
+    done = subprocess.run(
+        command, check=True, capture_output=True, timeout=LIMIT_SECONDS, text=True
+    )
+    return done.stdout
 
 
 @dataclass
@@ -57,8 +61,14 @@ class Networks:
         for host in range(len(ADDRESSES)):
             self._ip(host, "neigh", "flush", "dev", "tw0", "nud", "all")
 
-    def _ip(self, host: int, *words: str) -> None:
-        run("nsenter", self.files[host], "ip", *words)
+    def sent(self, host: int) -> int:
+        """The bytes that have left a host through the cable."""
+        (device,) = json.loads(self._ip(host, "-json", "-stats", "link", "show", "dev", "tw0"))
+        sent: int = device["stats64"]["tx"]["bytes"]
+        return sent
+
+    def _ip(self, host: int, *words: str) -> str:
+        return run("nsenter", self.files[host], "ip", *words)
 
 
 @contextlib.contextmanager

@@ -340,18 +340,18 @@ TEST_CASE("group: where links between hosts differ, no rule for messages holds")
 }
 
 TEST_CASE("group: ranks that speak for hosts take the ways of a table") {
-  // Two ranks of each of three hosts: a rule for the hosts, and one for all ranks.
+  // Two ranks of each of three hosts. The rules are those for hosts.
   const Rules table(
       "broadcast shm 3 100000 scatter_all_gather\nreduce shm 3 100000 direct\n"
-      "all_gather shm 6 100000 ring\nreduce_scatter shm 6 100000 ring");
+      "all_gather shm 3 100000 ring\nreduce_scatter shm 3 100000 ring");
   const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
   as_ranks_of(kPlacements[3], 6, [](Group& group) -> std::string {
     if (!group.tuned()) return "not tuned: " + group.why_not_tuned();
     std::string wrong = of_counts<float>(group, {3, 20'001});
-    if (!ways_of(group, CollectiveKind::kBroadcast).contains("two_levels") ||
-        !ways_of(group, CollectiveKind::kAllGather).contains("ring") ||
-        !ways_of(group, CollectiveKind::kReduceScatter).contains("ring"))
-      wrong += ", and other ways";
+    for (const CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kBroadcast,
+                                      CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
+      if (!ways_of(group, kind).contains("two_levels"))
+        wrong += std::string(", and another way of ") + name_of(kind);
     return wrong;
   });
 }
@@ -386,11 +386,10 @@ TEST_CASE("group: ranks with different tables, or none, or broken ones, take non
 }
 
 TEST_CASE("group: ways between hosts by size and ranks") {
-  const auto chosen = [](CollectiveKind kind, DataType type, uint64_t bytes, int ranks,
-                         bool share_hosts = false) {
+  const auto chosen = [](CollectiveKind kind, DataType type, uint64_t bytes, int ranks) {
     // What all-reduces are forced to do is no matter.
     return choose_algorithm({kind, type, ReduceOp::kSum, 0, bytes / size_of(type)}, ranks,
-                            Algorithm::kHalvingDoubling, {}, share_hosts);
+                            Algorithm::kHalvingDoubling);
   };
   constexpr DataType kFloat = DataType::kFloat32, kHalf = DataType::kFloat16;
   CHECK(chosen(CollectiveKind::kReduce, kFloat, 16 << 10, 4) == Algorithm::kDirect);
@@ -405,10 +404,6 @@ TEST_CASE("group: ways between hosts by size and ranks") {
   CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 1024, 64) == Algorithm::kDirect);
   CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 64 << 20, 64) == Algorithm::kRing);
   CHECK(chosen(CollectiveKind::kReduceScatter, kHalf, 64 << 20, 64) == Algorithm::kDirect);
-  CHECK(chosen(CollectiveKind::kAllGather, kHalf, 1 << 20, 4, true) == Algorithm::kRing);
-  CHECK(chosen(CollectiveKind::kAllGather, kHalf, 64 << 10, 4, true) == Algorithm::kDirect);
-  CHECK(chosen(CollectiveKind::kReduceScatter, kFloat, 1 << 20, 4, true) == Algorithm::kRing);
-  CHECK(chosen(CollectiveKind::kReduceScatter, kHalf, 1 << 20, 4, true) == Algorithm::kDirect);
   CHECK(chosen(CollectiveKind::kGather, kFloat, 8, 4) == Algorithm::kNone);
 }
 

@@ -99,10 +99,10 @@ inline constexpr Placement kPlacements[] = {
     {"shared memory and messages", nullptr, 2},
 };
 
-// Runs as so many ranks at once, and returns when all have.
-template <class Run>
-void as_ranks_of(const Placement& placement, int size, Run&& run) {
-  const Variable transport("TENSORWIRE_TRANSPORT", placement.transport);
+// Runs as so many ranks at once, each of which place(seat) gives its place, and returns when all
+// have.
+template <class Place, class Run>
+void as_ranks_placed(int size, Place&& place, Run&& run) {
   MemoryStore store;
   std::vector<std::thread> threads;
   std::mutex mutex;
@@ -110,9 +110,7 @@ void as_ranks_of(const Placement& placement, int size, Run&& run) {
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       collective::Seat seat{rank, size, "127.0.0.1", {}};
-      if (placement.on_a_host != 0) seat.host_id = std::to_string(rank / placement.on_a_host);
-      seat.reads_memory = placement.reads_memory;
-      seat.deterministic = placement.deterministic;
+      place(seat);
       auto group = Group::make(store, seat, within(kLong));
       std::string failure = group ? std::string() : group.status().details();
       if (group) failure = run(**group);
@@ -122,6 +120,19 @@ void as_ranks_of(const Placement& placement, int size, Run&& run) {
     });
   for (std::thread& thread : threads) thread.join();
   for (const std::string& failure : failures) FAIL_CHECK(failure);
+}
+template <class Run>
+void as_ranks_of(const Placement& placement, int size, Run&& run) {
+  const Variable transport("TENSORWIRE_TRANSPORT", placement.transport);
+  as_ranks_placed(
+      size,
+      [&](collective::Seat& seat) {
+        if (placement.on_a_host != 0)
+          seat.host_id = std::to_string(seat.rank / placement.on_a_host);
+        seat.reads_memory = placement.reads_memory;
+        seat.deterministic = placement.deterministic;
+      },
+      run);
 }
 template <class Run>
 void as_ranks(int size, Run&& run) {

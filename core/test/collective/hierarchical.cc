@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations in two levels, of ranks that are on hosts in any way.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <bit>
+#include <map>
+#include <semaphore>
+#include <thread>
+
+#include "collective/group.h"
+#include "test/collective/operations.h"
+
+namespace tw::test {
+namespace {
+
+// By rank: which host it is on.
+using Hosts = std::vector<int>;
+const Hosts kInARow{0, 0, 1, 1}, kInTurns{0, 1, 0, 1}, kUneven{0, 0, 1, 0}, kMixed{0, 1, 1, 2, 0},
+    kThreeInTurns{0, 1, 2, 0, 1, 2, 0};
+
+template <class Run>
+void on(const Hosts& hosts, Run&& run) {
+  as_ranks_placed(
+      static_cast<int>(hosts.size()),
+      [&](collective::Seat& seat) {
+        seat.host_id = std::to_string(hosts[static_cast<size_t>(seat.rank)]);
+      },
+      run);
+}
+
+// Rules by which shares go that way between so many hosts.
+std::string rules_of(const char* way, int hosts) {
+  std::string rules;
+  for (const char* operation : {"all_gather", "reduce_scatter"})
+    rules +=
+        std::string(operation) + " shm " + std::to_string(hosts) + " 281474976710656 " + way + "\n";
+  return rules;
+}
+
+std::string another_way(const Group& group, const std::string& way) {
+  std::string wrong;
+  group.tally().each([&](CollectiveKind kind, collective::Way went, uint64_t, uint64_t) {
+    if ((kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter) &&
+        way != collective::name_of(went))
+      wrong = std::string(name_of(kind)) + " went " + collective::name_of(went);
+  });
+  return wrong;
+}
+
+TEST_CASE("hierarchical: operations have their results, whichever ranks share a host") {
+  for (const Hosts& hosts : {kInARow, kInTurns, kUneven, kMixed, kThreeInTurns})
+    for (const char* way : {"direct", "ring"}) {
+      CAPTURE(hosts);
+      CAPTURE(way);
+      const Rules table(rules_of(way, 1 + *std::ranges::max_element(hosts)));
+      const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+      on(hosts, [&](Group& group) -> std::string {
+        if (!group.tuned()) return "not tuned: " + group.why_not_tuned();
+        std::vector<size_t> counts{0, 1, 7, 1000, 70'003};
+        // Some waves, of which the last one is smaller.
+        if (hosts.size() == 4) counts.push_back(kSanitized ? 140'011 : 300'007);
+        for (const size_t count : counts) {
+          if (std::string wrong = every_operation<float>(group, count); !wrong.empty())
+            return wrong;
+          if (count > 1000) continue;
+          if (std::string wrong = every_operation<uint8_t>(group, count); !wrong.empty())
+            return wrong;
+          if (std::string wrong = every_operation<int64_t>(group, count); !wrong.empty())
+            return wrong;
+        }
+        return another_way(group, "two_levels");
+      });
+    }
+}
+
+TEST_CASE("hierarchical: averages and extremes, and arrays that are in place") {
+  for (const Hosts& hosts : {kInTurns, kUneven, kMixed})
+    for (const char* way : {"direct", "ring"})
+      for (const size_t count : {5, 200'003}) {
+        CAPTURE(hosts);
+        CAPTURE(way);
+        CAPTURE(count);
+        const Rules table(rules_of(way, 1 + *std::ranges::max_element(hosts)));
+        const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+        on(hosts, [&](Group& group) -> std::string {
+          const auto self = static_cast<size_t>(group.rank()), ranks = hosts.size();
+          const std::map<ReduceOp, int32_t> results = {
+              {ReduceOp::kSum, static_cast<int32_t>(ranks * (ranks + 1) / 2)},
+              {ReduceOp::kAverage, static_cast<int32_t>((ranks + 1) / 2)},
+              {ReduceOp::kMin, 1},
+              {ReduceOp::kMax, static_cast<int32_t>(ranks)}};
+          for (const auto& [op, result] : results) {
+            std::vector<int32_t> shares(ranks * count, group.rank() + 1);
+            int32_t* const mine = shares.data() + self * count;
+            const CollectiveCall scatter{CollectiveKind::kReduceScatter, DataType::kInt32, op, 0,
+                                         count};
+            Status status = group.run(scatter, bytes(shares), reinterpret_cast<std::byte*>(mine),
+                                      within(kLong));
+            if (!status.ok()) return status.details();
+            for (size_t i = 0; i < count; ++i)
+              if (mine[i] != result) return "wrong " + std::to_string(mine[i]);
+            std::fill_n(mine, count, group.rank() + 1);
+            const CollectiveCall gather{CollectiveKind::kAllGather, DataType::kInt32,
+                                        ReduceOp::kSum, 0, count};
+            status =
+                group.run(gather, reinterpret_cast<std::byte*>(mine), bytes(shares), within(kLong));
+            if (!status.ok()) return status.details();
+            for (size_t i = 0; i < shares.size(); ++i)
+              if (shares[i] != static_cast<int32_t>(i / count) + 1) return "another rank's share";
+          }
+          return {};
+        });
+      }
+}
+
+TEST_CASE("hierarchical: floats of 16 bits are rounded once, and go where they are fewer bytes") {
+  for (const Hosts& hosts : {Hosts{0, 0, 0, 1, 1, 1}, kInARow, kThreeInTurns, Hosts{0, 1, 0, 0, 0}})
+    for (const size_t count : {3, 150'001}) {
+      CAPTURE(hosts);
+      CAPTURE(count);
+      on(hosts, [&](Group& group) -> std::string {
+        // 256 + 1 is 256 in bfloat16, and 256 + 4 is not.
+        std::vector<uint16_t> in(hosts.size() * count, group.rank() == 0 ? 0x4380 : 0x3f80);
+        std::vector<uint16_t> out(count);
+        const CollectiveCall call{CollectiveKind::kReduceScatter, DataType::kBfloat16,
+                                  ReduceOp::kSum, 0, count};
+        const Status status = group.run(call, bytes(in), bytes(out), within(kLong));
+        if (!status.ok()) return status.details();
+        const float whole = 256.0f + static_cast<float>(group.size() - 1);
+        const auto bits = std::bit_cast<uint32_t>(whole);
+        const auto rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+        for (const uint16_t half : out)
+          if (half != rounded) return "wrong " + std::to_string(half);
+        // Two ranks of a host send as many bytes as one that sends float32.
+        return another_way(group, hosts == kInARow ? "direct" : "two_levels");
+      });
+    }
+}
+
+// What this process's ranks have sent to those of other hosts.
+uint64_t sent_elsewhere(Group& group, const Hosts& hosts) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < group.size(); ++i)
+    if (hosts[static_cast<size_t>(i)] != hosts[static_cast<size_t>(group.rank())] &&
+        group.members().linked(i))
+      bytes += group.members().link(i).stats().sent.bytes;
+  return bytes;
+}
+
+TEST_CASE("hierarchical: what one host has for another one leaves it once") {
+  const Hosts hosts{0, 1, 0, 1, 0, 1};
+  for (const size_t count : {1000, 200'000})
+    for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
+      CAPTURE(count);
+      CAPTURE(name_of(kind));
+      std::atomic<uint64_t> sent = 0;
+      on(hosts, [&](Group& group) -> std::string {
+        std::vector<float> in(6 * count), out(6 * count);
+        const uint64_t before = sent_elsewhere(group, hosts);
+        const CollectiveCall call{kind, DataType::kFloat32, ReduceOp::kSum, 0, count};
+        const Status status = group.run(call, bytes(in), bytes(out), within(kLong));
+        sent += sent_elsewhere(group, hosts) - before;
+        return status.details();
+      });
+      // Three shares from each of two hosts. Straight from rank to rank it would be nine.
+      const uint64_t once = 2 * 3 * count * sizeof(float);
+      CHECK(sent >= once);
+      CHECK(sent < once + once / 50 + 1000);  // headers
+    }
+}
+
+TEST_CASE("hierarchical: ranks that disagree are told, those of one host and of several") {
+  for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
+    for (const size_t count : {10, 400'000})
+      for (const int odd : {0, 1, 2, 3}) {
+        CAPTURE(name_of(kind));
+        CAPTURE(count);
+        CAPTURE(odd);
+        on(kInTurns, [&](Group& group) -> std::string {
+          // The first waves have one size all the same.
+          const size_t mine = group.rank() == odd ? count * 2 : count;
+          std::vector<float> in(4 * mine), out(4 * mine);
+          const CollectiveCall call{kind, DataType::kFloat32, ReduceOp::kSum, 0, mine};
+          const Status status = group.run(call, bytes(in), bytes(out), within(kLong));
+          return status.details().find("of " + std::to_string(2 * count) + " float32") !=
+                         std::string::npos
+                     ? ""
+                     : "not told: " + status.details();
+        });
+      }
+}
+
+TEST_CASE("hierarchical: sums that move as another type are told from those of that type") {
+  on({0, 0, 0, 1, 1, 1}, [](Group& group) -> std::string {
+    std::vector<float> in(6 * 10), out(10);
+    const DataType type = group.rank() == 4 ? DataType::kFloat32 : DataType::kBfloat16;
+    const CollectiveCall call{CollectiveKind::kReduceScatter, type, ReduceOp::kSum, 0, 10};
+    const Status status = group.run(call, bytes(in), bytes(out), within(kLong));
+    return status.details().find("of 10 float32") != std::string::npos ? "" : status.details();
+  });
+}
+
+TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operation for all") {
+  for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
+    for (const bool leaves : {false, true})
+      for (const int missing : {0, 3}) {  // one speaks for its host, and the other one does not
+        CAPTURE(name_of(kind));
+        CAPTURE(leaves);
+        CAPTURE(missing);
+        // None is still at the first operation when the second one fails.
+        std::barrier through(4);
+        on(kInARow, [&](Group& group) -> std::string {
+          constexpr size_t kCount = 200'000;
+          std::vector<float> in(4 * kCount), out(4 * kCount);
+          const CollectiveCall call{kind, DataType::kFloat32, ReduceOp::kSum, 0, kCount};
+          Status status = group.run(call, bytes(in), bytes(out), within(kLong));
+          through.arrive_and_wait();
+          if (!status.ok()) return status.details();
+          if (group.rank() == missing) {
+            while (!leaves && group.members().standing().ok()) std::this_thread::yield();
+            return {};
+          }
+          status =
+              group.run(call, bytes(in), bytes(out), within(leaves ? kLong : 200 * kMillisecond));
+          const bool gone = status.code() == Code::kUnavailable,
+                     late = status.code() == Code::kDeadlineExceeded;
+          if (!gone && !(late && !leaves)) return "another end: " + status.details();
+          // Beyond its host a rank knows only that the one that speaks for others has not come.
+          const bool named =
+              status.details().find("rank " + std::to_string(missing)) != std::string::npos;
+          return named || !leaves ? "" : status.details();
+        });
+      }
+}
+
+TEST_CASE("hierarchical: who waits takes what those say who are ahead for no disagreement") {
+  std::atomic<bool> ahead = false;
+  std::atomic<int> looks = 0;
+  std::binary_semaphore late(0);
+  struct Waits {
+    std::atomic<bool>& ahead;
+    std::atomic<int>& looks;
+    std::binary_semaphore& late;
+  } waits{ahead, looks, late};
+  // Whoever waits in the second operation has sent what it has to send.
+  const Wait first{deadline_after(kLong),
+                   [](void* context) {
+                     static_cast<Waits*>(context)->ahead = true;
+                     return 0;
+                   },
+                   &waits};
+  // The root of the first one looks around in each slice of its wait, and waits for rank 3.
+  const Wait root{deadline_after(kLong),
+                  [](void* context) {
+                    auto& all = *static_cast<Waits*>(context);
+                    if (all.ahead && ++all.looks == 3) all.late.release();
+                    return 0;
+                  },
+                  &waits};
+  on(kInARow, [&](Group& group) -> std::string {
+    std::vector<float> in(10), out(40);
+    if (group.rank() == 3) late.acquire();
+    const CollectiveCall gather{CollectiveKind::kGather, DataType::kFloat32, ReduceOp::kSum, 2, 10};
+    Status status =
+        group.run(gather, bytes(in), bytes(out), group.rank() == 2 ? root : within(kLong));
+    if (!status.ok()) return status.details();
+    const CollectiveCall call{CollectiveKind::kAllGather, DataType::kFloat32, ReduceOp::kSum, 0,
+                              10};
+    status = group.run(call, bytes(in), bytes(out), group.rank() == 0 ? first : within(kLong));
+    return status.details();
+  });
+}
+
+}  // namespace
+}  // namespace tw::test
