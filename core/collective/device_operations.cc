@@ -19,10 +19,11 @@ uint64_t digest_of(std::span<const Fabric::Run> shares) {
   return digest | 1;
 }
 
-bool lie_side_by_side(std::span<const Fabric::Run> runs) {
+// From the beginning of the array, in whole elements.
+bool lie_side_by_side(std::span<const Fabric::Run> runs, size_t width) {
   size_t end = 0;
   return std::ranges::all_of(runs, [&](const Fabric::Run& run) {
-    return std::exchange(end, run.offset + run.size) == run.offset;
+    return run.size % width == 0 && std::exchange(end, run.offset + run.size) == run.offset;
   });
 }
 
@@ -172,7 +173,8 @@ Status DeviceOperations::exchange(Fabric& fabric, const DevicePlace& place,
   std::span<const Fabric::Run> shares;
   if (call.kind == CollectiveKind::kAllGather && gives[self].size == takes[self].size)
     shares = takes;
-  if (call.kind == CollectiveKind::kReduceScatter && lie_side_by_side(gives)) shares = gives;
+  if (call.kind == CollectiveKind::kReduceScatter && lie_side_by_side(gives, size_of(call.type)))
+    shares = gives;
   std::optional<PeerArrays> peers;
   if (in_place_ && mine.longest >= kInPlaceBytes && !shares.empty() && !is_adasum(call)) {
     const size_t begin = call.kind == CollectiveKind::kAllGather ? gives[self].offset : 0;
