@@ -32,6 +32,12 @@ Status ByParts::all_to_all(const void* in, std::span<const Run> gives, void* out
                             static_cast<std::byte*>(out), takes, wait_);
 }
 
+Status ByParts::run(const std::byte* in, std::byte* out) {
+  if (call_.kind == CollectiveKind::kAllReduce) return all_reduce(in, out);
+  if (call_.kind == CollectiveKind::kReduce) return reduce(in, out);
+  return reduce_scatter(in, side_by_side(size_, call_.bytes()), out);
+}
+
 Status ByParts::all_reduce(const std::byte* in, std::byte* out) {
   return reduce_for(in, out, true);
 }

@@ -19,6 +19,8 @@ class ByParts {
         call_(call),
         wait_(wait) {}
 
+  // The one that call.kind names, of arrays as Fabric::run has them.
+  Status run(const std::byte* in, std::byte* out);
   // As those of Fabric; kAdasum, too.
   Status all_reduce(const std::byte* in, std::byte* out);
   Status reduce(const std::byte* in, std::byte* out);

@@ -54,4 +54,8 @@ struct CollectiveCall {
   std::string text() const;
 };
 
+constexpr bool is_adasum(const CollectiveCall& call) {
+  return reduces(call.kind) && call.op == ReduceOp::kAdasum;
+}
+
 }  // namespace tw::collective

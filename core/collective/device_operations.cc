@@ -2,49 +2,29 @@
 #include "collective/device_operations.h"
 
 #include <algorithm>
-#include <cstring>
+#include <optional>
+#include <utility>
 
 #include "base/text.h"
 
 namespace tw::collective {
 namespace {
 
-// What an operation moves on this rank, in runs of call.bytes() each: one, one for each rank, or
-// none.
-struct MovedRuns {
-  size_t in = 0, out = 0;
-  size_t most = 0;  // of in and out together on any rank, so that all cut alike
-  bool in_place = false;
-};
-MovedRuns shape_of(const CollectiveCall& call, int rank, int size) {
-  const auto ranks = static_cast<size_t>(size);
-  const bool root = rank == call.root;
-  switch (call.kind) {
-    case CollectiveKind::kAllReduce:
-      return {1, 1, 1, true};
-    case CollectiveKind::kReduce:
-      return {1, root, 1, true};
-    case CollectiveKind::kBroadcast:
-      return {root, !root, 1, true};
-    case CollectiveKind::kAllGather:
-      return {1, ranks, 1 + ranks, false};
-    case CollectiveKind::kGather:
-      return {1, root ? ranks : 0, 1 + ranks, false};
-    case CollectiveKind::kScatter:
-      return {root ? ranks : 0, 1, 1 + ranks, false};
-    case CollectiveKind::kReduceScatter:
-      return {ranks, 1, 1 + ranks, false};
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kAllToAll:
-      break;
-  }
-  return {};
+// Of the sizes of shares; never 0. By FNV-1a.
+uint64_t digest_of(std::span<const Fabric::Run> shares) {
+  uint64_t digest = 14695981039346656037u;
+  for (const Fabric::Run& share : shares)
+    for (size_t byte = 0; byte < sizeof share.size; ++byte)
+      digest = (digest ^ (share.size >> 8 * byte & 0xff)) * 1099511628211u;
+  return digest | 1;
 }
 
-StagedPieces::Runs runs_of(size_t count, size_t bytes) {
-  StagedPieces::Runs runs;
-  for (size_t i = 0; i < count; ++i) runs.push_back({i * bytes, bytes});
-  return runs;
+// From the beginning of the array, in whole elements.
+bool lie_side_by_side(std::span<const Fabric::Run> runs, size_t width) {
+  size_t end = 0;
+  return std::ranges::all_of(runs, [&](const Fabric::Run& run) {
+    return run.size % width == 0 && std::exchange(end, run.offset + run.size) == run.offset;
+  });
 }
 
 CollectiveCall call_of(CollectiveKind kind, DataType type, ReduceOp op, uint64_t count) {
@@ -72,25 +52,41 @@ Status DeviceOperations::ready(const DevicePlace& place, const Wait& wait) {
   return status.ok() ? queue_.await(members_, wait) : status;
 }
 
-Status DeviceOperations::copy(const DevicePlace& place, const std::byte* in, std::byte* out,
-                              size_t bytes, const Wait& wait) {
+Status DeviceOperations::alone(const DevicePlace& place, const CollectiveCall& call,
+                               const std::byte* in, std::byte* out, const Wait& wait,
+                               double factor) {
   Status status = ready(place, wait);
-  if (!status.ok() || in == nullptr || out == nullptr || in == out) return status;
-  status = queue_.copy(out, in, bytes);
+  if (!status.ok() || in == nullptr || out == nullptr) return status;
+  if (factor != 1) return staged_.scale(call, in, out, wait, factor);
+  if (in == out) return status;
+  status = queue_.copy(out, in, call.bytes());
   if (status.ok()) status = queue_.mark();
   if (status.ok()) status = queue_.await(members_, wait);
   if (!status.ok()) queue_.settle();
   return status;
 }
 
-Result<std::vector<DeviceOffer>> DeviceOperations::exchange(Fabric& fabric, const DeviceOffer& mine,
+// Ranks that call something else than this operation of uneven shares are told so by the host's,
+// but for those in which only the root has something for, or from, the others.
+Status DeviceOperations::gather(Fabric& fabric, const CollectiveCall& call,
+                                std::span<const std::byte> mine, std::byte* all, const Wait& wait) {
+  const size_t size = mine.size();
+  if (call.count != CollectiveCall::kUneven || has_root(call.kind))
+    return fabric.run(call_of(CollectiveKind::kAllGather, DataType::kUint8, ReduceOp::kSum, size),
+                      mine.data(), all, wait);
+  const auto ranks = static_cast<size_t>(members_.size());
+  const std::vector<Fabric::Run> gives(ranks, {0, size});
+  std::vector<Fabric::Run> takes(ranks);
+  for (size_t i = 0; i < ranks; ++i) takes[i] = {i * size, size};
+  return fabric.all_to_all(call, mine.data(), gives, all, takes, wait);
+}
+
+Result<std::vector<DeviceOffer>> DeviceOperations::hear_all(Fabric& fabric, const DeviceOffer& mine,
                                                             const Wait& wait) {
   const auto sent = encode_offer(mine);
   const auto ranks = static_cast<size_t>(members_.size());
   std::vector<std::byte> all(ranks * sent.size());
-  const CollectiveCall gather =
-      call_of(CollectiveKind::kAllGather, DataType::kUint8, ReduceOp::kSum, sent.size());
-  if (Status status = fabric.run(gather, sent.data(), all.data(), wait); !status.ok())
+  if (Status status = gather(fabric, mine.call, sent, all.data(), wait); !status.ok())
     return status;
   std::vector<DeviceOffer> offers;
   for (size_t i = 0; i < ranks; ++i) {
@@ -106,6 +102,7 @@ Result<std::vector<DeviceOffer>> DeviceOperations::exchange(Fabric& fabric, cons
 }
 
 bool DeviceOperations::in_place(const CollectiveCall& call) const {
+  if (is_adasum(call)) return false;  // no kernel has it
   const int others = members_.size() - 1;
   const bool alone =
       call.kind == CollectiveKind::kReduce || call.kind == CollectiveKind::kGather ||
@@ -114,15 +111,15 @@ bool DeviceOperations::in_place(const CollectiveCall& call) const {
   return in_place_ && call.bytes() >= (alone ? kInPlaceAloneBytes : kInPlaceBytes);
 }
 
-Result<bool> DeviceOperations::try_in_place(Fabric& fabric, const CollectiveCall& call,
-                                            const std::byte* in, std::byte* out, const Wait& wait) {
-  const bool wanted = in_place(call);
-  if (wanted) ++tried_;
-  PeerArrays peers(device_, reduction_, queue_, exported_, peers_, members_, call, in, out, tried_);
-  const auto offers = exchange(fabric, wanted ? peers.offer() : DeviceOffer{call, {}, {}, 0}, wait);
-  if (!offers) return offers.status();
-  if (!wanted || !peers.all_offered(*offers)) return false;
-  const bool opened = peers.open(*offers).ok();
+PeerArrays DeviceOperations::peer_arrays(const DeviceCall& mine) {
+  return {device_, reduction_, queue_, exported_, peers_, members_, mine, ++tried_};
+}
+
+Result<bool> DeviceOperations::read_in_place(Fabric& fabric, PeerArrays& peers,
+                                             const std::vector<DeviceOffer>& offers,
+                                             const Wait& wait) {
+  if (!peers.all_offered(offers)) return false;
+  const bool opened = peers.open(offers).ok();
   const auto mine = std::byte{opened};
   std::byte all{};
   const CollectiveCall agree =
@@ -138,63 +135,70 @@ Result<bool> DeviceOperations::try_in_place(Fabric& fabric, const CollectiveCall
   return in_place_;
 }
 
-Status DeviceOperations::stage(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
-                               std::byte* out, const Wait& wait) {
-  const MovedRuns shape = shape_of(call, members_.rank(), members_.size());
-  const size_t bytes = StagedPieces::piece_bytes(shape.most), share = call.bytes();
-  const std::byte* const from = call.kind == CollectiveKind::kBroadcast ? out : in;
-  const uint64_t pieces = std::max<uint64_t>(1, (share + bytes - 1) / bytes);
+Status DeviceOperations::run(Fabric& fabric, const DevicePlace& place, const CollectiveCall& call,
+                             const std::byte* in, std::byte* out, const Wait& wait, double factor) {
+  if (Status status = ready(place, wait); !status.ok()) return status;
+  if (in_place(call)) {
+    PeerArrays peers = peer_arrays({call, in, out, factor, {}});
+    const auto offers = hear_all(fabric, peers.offer(), wait);
+    if (!offers) return offers.status();
+    const auto done = read_in_place(fabric, peers, *offers, wait);
+    if (!done) return done.status();
+    if (*done) {
+      way_ = Way::kDeviceInPlace;
+      return {};
+    }
+  } else if (staged_.several(call)) {
+    // Pieces of operations that differ could be the same at first.
+    DeviceOffer nothing;
+    nothing.call = call;
+    if (const auto offers = hear_all(fabric, nothing, wait); !offers) return offers.status();
+  }
   way_ = Way::kDeviceStaged;
-  return staged_.run(
-      {from, runs_of(shape.in, share)}, {out, runs_of(shape.out, share)}, pieces, bytes,
-      shape.in_place,
-      [&](uint64_t piece, const StagedPieces::OnHost& memory) {
-        CollectiveCall part = call;
-        part.count = std::min(share - piece * bytes, bytes) / size_of(call.type);
-        const bool writes = shape.out != 0 || call.kind == CollectiveKind::kBroadcast;
-        return fabric.run(part, shape.in == 0 ? nullptr : memory.in, writes ? memory.out : nullptr,
-                          wait);
-      },
-      wait);
+  return staged_.run(fabric, call, in, out, wait, factor);
 }
 
-Status DeviceOperations::run(Fabric& fabric, const DevicePlace& place, const CollectiveCall& call,
-                             const std::byte* in, std::byte* out, const Wait& wait) {
+Status DeviceOperations::exchange(Fabric& fabric, const DevicePlace& place,
+                                  const CollectiveCall& call, const std::byte* in,
+                                  std::span<const Fabric::Run> gives, std::byte* out,
+                                  std::span<const Fabric::Run> takes, const Wait& wait,
+                                  double factor) {
   if (Status status = ready(place, wait); !status.ok()) return status;
-  const size_t most = shape_of(call, members_.rank(), members_.size()).most;
-  const bool several = call.bytes() > StagedPieces::piece_bytes(most);
-  if (several || in_place(call)) {
-    const auto done = try_in_place(fabric, call, in, out, wait);
+  const size_t self = static_cast<size_t>(members_.rank());
+  DeviceOffer mine;
+  mine.call = call;
+  for (const auto& runs : {gives, takes})
+    for (const Fabric::Run& run : runs) mine.longest = std::max(mine.longest, uint64_t{run.size});
+  // Shares that all ranks know, and others find in an array as this rank does.
+  std::span<const Fabric::Run> shares;
+  if (call.kind == CollectiveKind::kAllGather && gives[self].size == takes[self].size)
+    shares = takes;
+  if (call.kind == CollectiveKind::kReduceScatter && lie_side_by_side(gives, size_of(call.type)))
+    shares = gives;
+  std::optional<PeerArrays> peers;
+  if (in_place_ && mine.longest >= kInPlaceBytes && !shares.empty() && !is_adasum(call)) {
+    const size_t begin = call.kind == CollectiveKind::kAllGather ? gives[self].offset : 0;
+    peers.emplace(peer_arrays({call, in + begin, out, factor, shares}));
+    DeviceOffer offer = peers->offer();
+    offer.longest = mine.longest;
+    offer.shares = digest_of(shares);
+    mine = offer;
+  }
+  const auto offers = hear_all(fabric, mine, wait);
+  if (!offers) return offers.status();
+  const auto alike = [&](const DeviceOffer& offer) { return offer.shares == mine.shares; };
+  if (peers && std::ranges::all_of(*offers, alike)) {
+    const auto done = read_in_place(fabric, *peers, *offers, wait);
     if (!done) return done.status();
     if (*done) {
       way_ = Way::kDeviceInPlace;
       return {};
     }
   }
-  return stage(fabric, call, in, out, wait);
-}
-
-Status DeviceOperations::all_to_all(Fabric& fabric, const DevicePlace& place,
-                                    const CollectiveCall& call, const std::byte* in,
-                                    std::span<const Fabric::Run> gives, std::byte* out,
-                                    std::span<const Fabric::Run> takes, const Wait& wait) {
-  if (Status status = ready(place, wait); !status.ok()) return status;
-  const size_t bytes = StagedPieces::piece_bytes(gives.size() + takes.size());
-  uint64_t pieces = 1;
-  for (const auto& runs : {gives, takes})
-    for (const Fabric::Run& run : runs) pieces = std::max(pieces, (run.size + bytes - 1) / bytes);
-  // Each pair has sizes of its own: the largest of all says how often all go on.
-  const CollectiveCall agree =
-      call_of(CollectiveKind::kAllReduce, DataType::kUint64, ReduceOp::kMax, 1);
-  auto* const agreed = reinterpret_cast<std::byte*>(&pieces);
-  if (Status status = fabric.run(agree, agreed, agreed, wait); !status.ok()) return status;
+  uint64_t longest = 0;
+  for (const DeviceOffer& offer : *offers) longest = std::max(longest, offer.longest);
   way_ = Way::kDeviceStaged;
-  return staged_.run(
-      {in, {gives.begin(), gives.end()}}, {out, {takes.begin(), takes.end()}}, pieces, bytes, false,
-      [&](uint64_t, const StagedPieces::OnHost& memory) {
-        return fabric.all_to_all(call, memory.in, memory.gives, memory.out, memory.takes, wait);
-      },
-      wait);
+  return staged_.exchange(fabric, call, in, gives, out, takes, longest, wait, factor);
 }
 
 }  // namespace tw::collective

@@ -8,7 +8,7 @@
 #include "collective/device_place.h"
 #include "collective/fabric.h"
 #include "collective/peer_arrays.h"
-#include "collective/staged_pieces.h"
+#include "collective/staged_operations.h"
 
 namespace tw::collective {
 
@@ -34,15 +34,16 @@ class DeviceOperations {
   // How the last operation went.
   Way way() const { return way_; }
 
-  // Without other ranks: `in` to `out`.
-  Status copy(const DevicePlace& place, const std::byte* in, std::byte* out, size_t bytes,
-              const Wait& wait);
-  // `fabric`: of the host, for what call.kind names.
+  // Without other ranks: `in` to `out`. `factor`: as Group::run has it.
+  Status alone(const DevicePlace& place, const CollectiveCall& call, const std::byte* in,
+               std::byte* out, const Wait& wait, double factor);
+  // As Group::run. `fabric`: of the host, for what call.kind names.
   Status run(Fabric& fabric, const DevicePlace& place, const CollectiveCall& call,
-             const std::byte* in, std::byte* out, const Wait& wait);
-  Status all_to_all(Fabric& fabric, const DevicePlace& place, const CollectiveCall& call,
-                    const std::byte* in, std::span<const Fabric::Run> gives, std::byte* out,
-                    std::span<const Fabric::Run> takes, const Wait& wait);
+             const std::byte* in, std::byte* out, const Wait& wait, double factor);
+  // As Group::exchange.
+  Status exchange(Fabric& fabric, const DevicePlace& place, const CollectiveCall& call,
+                  const std::byte* in, std::span<const Fabric::Run> gives, std::byte* out,
+                  std::span<const Fabric::Run> takes, const Wait& wait, double factor);
 
  private:
   DeviceOperations(device::Driver& driver, int device, const Members& members, bool in_place,
@@ -61,13 +62,15 @@ class DeviceOperations {
   bool in_place(const CollectiveCall& call) const;
   Status ready(const DevicePlace& place, const Wait& wait);
   // Says what this rank calls, and hears it of all. ABORTED: they do not call the same.
-  Result<std::vector<DeviceOffer>> exchange(Fabric& fabric, const DeviceOffer& mine,
+  Result<std::vector<DeviceOffer>> hear_all(Fabric& fabric, const DeviceOffer& mine,
                                             const Wait& wait);
-  // False: it has to be staged, on all ranks.
-  Result<bool> try_in_place(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
-                            std::byte* out, const Wait& wait);
-  Status stage(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
-               const Wait& wait);
+  // Of the host: what each rank's bytes are, side by side.
+  Status gather(Fabric& fabric, const CollectiveCall& call, std::span<const std::byte> mine,
+                std::byte* all, const Wait& wait);
+  PeerArrays peer_arrays(const DeviceCall& mine);
+  // After all have heard each other. False: it has to be staged, on all ranks.
+  Result<bool> read_in_place(Fabric& fabric, PeerArrays& peers,
+                             const std::vector<DeviceOffer>& offers, const Wait& wait);
 
   device::Driver& driver_;
   const int device_;
@@ -76,7 +79,7 @@ class DeviceOperations {
   ExportedAllocations exported_;
   PeerAllocations peers_;
   DeviceQueue queue_;
-  StagedPieces staged_;
+  StagedOperations staged_;
   bool in_place_;       // no rank has failed to open another one's memory
   uint64_t tried_ = 0;  // so many operations have been tried in place
   Way way_ = Way::kDeviceStaged;

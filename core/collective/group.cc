@@ -328,7 +328,7 @@ Status Group::check_rank(int rank) const {
           text({"there is no rank ", rank, " in a group of ", size(), " ranks"})};
 }
 
-Status Group::check(const CollectiveCall& call, double factor, const DevicePlace* place) const {
+Status Group::check(const CollectiveCall& call, double factor) const {
   if (has_root(call.kind))
     if (Status status = check_rank(call.root); !status.ok()) return status;
   if (reduces(call.kind) && !reducible(call.type, call.op))
@@ -338,15 +338,6 @@ Status Group::check(const CollectiveCall& call, double factor, const DevicePlace
   if (factor != 1 && !(reduces(call.kind) && sums && is_float(call.type)))
     return {Code::kInvalidArgument,
             text({"sums and averages of floats have a factor, and no ", call.text()})};
-  const char* const missing =
-      factor != 1                                          ? "factors"
-      : reduces(call.kind) && call.op == ReduceOp::kAdasum ? "Adasum"
-      : call.count == CollectiveCall::kUneven && call.kind != CollectiveKind::kAllToAll
-          ? "uneven shares"
-          : nullptr;
-  if (place && missing)
-    return {Code::kUnimplemented, text({"arrays of devices have no ", missing, ", as in ",
-                                        call.text(), ": copy them to the host's memory first"})};
   if (call.count > (uint64_t{1} << 48) && call.count != CollectiveCall::kUneven)
     return {Code::kInvalidArgument, text({"arrays have up to 2^48 elements, not ", call.count})};
   return {};
@@ -377,21 +368,10 @@ Status Group::alone(const CollectiveCall& call, const std::byte* in, std::byte* 
   return {};
 }
 
-Status Group::alone(const CollectiveCall& call, const std::byte* in, const Fabric::Run& gives,
-                    std::byte* out, const Fabric::Run& takes) const {
-  const CollectiveCall of_this{call.kind, call.type, call.op, 0, gives.size / size_of(call.type)};
-  return alone(of_this, in + gives.offset, out + takes.offset);
-}
-
 Status Group::on_host(Fabric& fabric, const CollectiveCall& call, const std::byte* in,
                       std::byte* out, const Wait& wait) {
-  if (!reduces(call.kind) || call.op != ReduceOp::kAdasum) return fabric.run(call, in, out, wait);
-  ByParts by_parts(fabric, rank(), size(), call, wait);
-  if (call.kind == CollectiveKind::kAllReduce) return by_parts.all_reduce(in, out);
-  if (call.kind == CollectiveKind::kReduce) return by_parts.reduce(in, out);
-  std::vector<Fabric::Run> shares(static_cast<size_t>(size()));
-  for (size_t i = 0; i < shares.size(); ++i) shares[i] = {i * call.bytes(), call.bytes()};
-  return by_parts.reduce_scatter(in, shares, out);
+  if (!is_adasum(call)) return fabric.run(call, in, out, wait);
+  return ByParts(fabric, rank(), size(), call, wait).run(in, out);
 }
 
 template <class Operation>
@@ -415,11 +395,11 @@ Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* ou
   if (call.kind == CollectiveKind::kBarrier) place = nullptr;
   if (call.count == CollectiveCall::kUneven)
     return {Code::kInvalidArgument, "arrays of uneven shares have a run for each rank"};
-  if (Status status = check(call, factor, place); !status.ok()) return status;
+  if (Status status = check(call, factor); !status.ok()) return status;
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
   std::unique_ptr<std::byte[]> scaled;
-  if (factor != 1) {
+  if (factor != 1 && !place) {
     const bool shares = call.kind == CollectiveKind::kReduceScatter;
     const size_t count = call.count * (shares ? static_cast<size_t>(size()) : 1);
     std::byte* to = out;
@@ -433,16 +413,17 @@ Status Group::run(const CollectiveCall& call, const std::byte* in, std::byte* ou
   if (!fabric_ && !place) return alone(call, in, out);
   if (!fabric_)
     return on_device(*place, [&](DeviceOperations& device) {
-      return device.copy(*place, in, out, call.bytes(), wait);
+      return device.alone(*place, call, in, out, wait, factor);
     });
   const bool forced =
       forced_ && call.kind == CollectiveKind::kAllReduce && call.op != ReduceOp::kAdasum;
   Fabric& fabric = forced ? *forced_ : *fabric_;
-  Status status = place ? on_device(*place,
-                                    [&](DeviceOperations& device) {
-                                      return device.run(fabric, *place, call, in, out, wait);
-                                    })
-                        : on_host(fabric, call, in, out, wait);
+  Status status = place
+                      ? on_device(*place,
+                                  [&](DeviceOperations& device) {
+                                    return device.run(fabric, *place, call, in, out, wait, factor);
+                                  })
+                      : on_host(fabric, call, in, out, wait);
   if (status.ok()) count(call.kind, place ? on_device_->way() : fabric.way(), call.bytes());
   return status;
 } catch (const std::bad_alloc&) {
@@ -455,7 +436,7 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
                        const DevicePlace* place) try {
   if (!may_be_uneven(call.kind))
     return {Code::kInvalidArgument, "the operation has no uneven shares"};
-  if (Status status = check(call, factor, place); !status.ok()) return status;
+  if (Status status = check(call, factor); !status.ok()) return status;
   const bool reduces_shares = call.kind == CollectiveKind::kReduceScatter;
   uint64_t bytes = 0;
   for (const Fabric::Run& run : call.kind == CollectiveKind::kAllGather ? gives.first(1) : gives)
@@ -463,7 +444,7 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
   std::unique_ptr<std::byte[]> scaled;
-  if (factor != 1) {
+  if (factor != 1 && !place) {
     scaled = std::make_unique_for_overwrite<std::byte[]>(bytes);
     scale(call.type, factor, in, scaled.get(), bytes / size_of(call.type));
     in = scaled.get();
@@ -474,16 +455,18 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
     if (given.size != taken.size)
       return {Code::kInvalidArgument,
               text({"this rank gives itself ", given.size, " bytes, and takes ", taken.size})};
-    if (!place) return alone(call, in, given, out, taken);
+    CollectiveCall share = call;
+    share.count = given.size / size_of(call.type);
+    if (!place) return alone(share, in + given.offset, out + taken.offset);
     return on_device(*place, [&](DeviceOperations& device) {
-      return device.copy(*place, in + given.offset, out + taken.offset, given.size, wait);
+      return device.alone(*place, share, in + given.offset, out + taken.offset, wait, factor);
     });
   }
   Fabric& fabric = *fabric_;
   const auto run = [&]() TW_REQUIRES(turn_) {
     if (place)
       return on_device(*place, [&](DeviceOperations& device) {
-        return device.all_to_all(fabric, *place, call, in, gives, out, takes, wait);
+        return device.exchange(fabric, *place, call, in, gives, out, takes, wait, factor);
       });
     if (reduces_shares)
       return ByParts(fabric, rank(), size(), call, wait).reduce_scatter(in, gives, out);

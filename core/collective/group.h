@@ -46,8 +46,7 @@ class Group final : public RefCounted {
 
   // call.kind says which; what it does not need is null. See Fabric. `factor`: this rank's array is
   // multiplied by it first, in a sum or an average of floats. `place`: the arrays lie on a device,
-  // on all ranks; null: in the host's memory. UNIMPLEMENTED, and nothing has happened: a device has
-  // no factors, no Adasum, and no uneven shares but those of an all-to-all.
+  // on all ranks; null: in the host's memory.
   Status run(const CollectiveCall& call, const std::byte* in, std::byte* out, const Wait& wait,
              double factor = 1, const DevicePlace* place = nullptr);
   // Any sizes: `gives` has a run of `in` for each rank, and `takes` a run of `out` from each, as in
@@ -83,13 +82,11 @@ class Group final : public RefCounted {
   Status usable();
   void tell_trace() const;
   void count(CollectiveKind kind, Way way, uint64_t bytes);
-  Status check(const CollectiveCall& call, double factor, const DevicePlace* place) const;
+  Status check(const CollectiveCall& call, double factor) const;
   Status check_rank(int rank) const;
   Status copy_out(int from, const InMessage& message, std::span<std::byte> into) const;
   Status no_memory(const CollectiveCall& call);
   Status alone(const CollectiveCall& call, const std::byte* in, std::byte* out) const;
-  Status alone(const CollectiveCall& call, const std::byte* in, const Fabric::Run& gives,
-               std::byte* out, const Fabric::Run& takes) const;
   Status on_host(Fabric& fabric, const CollectiveCall& call, const std::byte* in, std::byte* out,
                  const Wait& wait);
   // operation(DeviceOperations&) for arrays of that place. An error ends the group.

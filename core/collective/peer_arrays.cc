@@ -8,12 +8,18 @@
 
 namespace tw::collective {
 
+Fabric::Run PeerArrays::share(int rank) const {
+  const auto i = static_cast<size_t>(rank);
+  return shares_.empty() ? Fabric::Run{i * call_.bytes(), call_.bytes()} : shares_[i];
+}
+
 bool PeerArrays::gives_in(int rank) const {
   switch (call_.kind) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllGather:
       return true;
+    case CollectiveKind::kAllGather:
+      return share(rank).size != 0;
     case CollectiveKind::kReduce:
     case CollectiveKind::kGather:
       return rank != call_.root;
@@ -47,7 +53,7 @@ DeviceOffer::Array PeerArrays::offer(const std::byte* array) {
 
 DeviceOffer PeerArrays::offer() {
   const uint64_t generation = exported_.generation(operation_);
-  return {call_, offer(in_), offer(out_), generation};
+  return {call_, offer(in_), offer(out_), generation, factor_};
 }
 
 Result<const std::byte*> PeerArrays::reach(int rank, const DeviceOffer::Array& array,
@@ -73,14 +79,15 @@ Status PeerArrays::open(const std::vector<DeviceOffer>& offers) {
   const auto ranks = static_cast<size_t>(members_.size());
   ins_.assign(ranks, nullptr);
   outs_.assign(ranks, nullptr);
-  const size_t shares =
-      call_.kind == CollectiveKind::kReduceScatter || call_.kind == CollectiveKind::kScatter ? ranks
-                                                                                             : 1;
+  const bool for_each =
+      call_.kind == CollectiveKind::kReduceScatter || call_.kind == CollectiveKind::kScatter;
+  const Fabric::Run last = share(members_.size() - 1);
   for (size_t i = 0; i < ranks; ++i) {
     const int rank = static_cast<int>(i);
     peers_.hear(rank, offers[i].generation);
     if (reads_in(rank)) {
-      const auto reached = reach(rank, offers[i].in, shares * call_.bytes());
+      const size_t bytes = for_each ? last.offset + last.size : share(rank).size;
+      const auto reached = reach(rank, offers[i].in, bytes);
       if (!reached) return reached.status();
       ins_[i] = *reached;
     }
@@ -96,7 +103,10 @@ Status PeerArrays::open(const std::vector<DeviceOffer>& offers) {
   if (!reduces(call_.kind)) return {};
   if (ranks > ReductionArguments::kMaxInputs)
     return {Code::kFailedPrecondition, "too many ranks for a kernel"};
-  const auto kernel = reduction_.kernel(device_, call_.type, call_.op);
+  const auto has_factor = [](const DeviceOffer& offer) { return offer.factor != 1; };
+  if (std::ranges::any_of(offers, has_factor))
+    for (const DeviceOffer& offer : offers) factors_.push_back(offer.factor);
+  const auto kernel = reduction_.kernel(device_, call_.type, call_.op, !factors_.empty());
   return kernel ? Status() : kernel.status();
 }
 
@@ -107,18 +117,21 @@ std::vector<const std::byte*> PeerArrays::all_in(size_t offset) const {
 }
 
 Status PeerArrays::first_phase() {
-  const size_t bytes = call_.bytes(), width = size_of(call_.type);
+  const size_t width = size_of(call_.type);
   const int self = members_.rank(), ranks = members_.size();
-  const auto mine = static_cast<size_t>(self) * bytes;
+  const Fabric::Run mine = share(self);
   const auto reduce_to = [&](std::byte* out, size_t offset, size_t count) {
-    return reduction_.start(device_, call_.type, call_.op, all_in(offset), out, count,
+    return reduction_.start(device_, call_.type, call_.op, all_in(offset), factors_, out, count,
                             static_cast<unsigned>(ranks), queue_.stream());
   };
   const auto gather_to = [&](std::byte* out) -> Status {
-    for (size_t i = 0; i < ins_.size(); ++i)
-      if (ins_[i] != out + i * bytes)
-        if (Status status = queue_.copy(out + i * bytes, ins_[i], bytes); !status.ok())
-          return status;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Fabric::Run run = share(rank);
+      const std::byte* const from = ins_[static_cast<size_t>(rank)];
+      if (from == out + run.offset) continue;
+      if (Status status = queue_.copy(out + run.offset, from, run.size); !status.ok())
+        return status;
+    }
     return {};
   };
   switch (call_.kind) {
@@ -129,17 +142,18 @@ Status PeerArrays::first_phase() {
     case CollectiveKind::kReduce:
       return self == call_.root ? reduce_to(out_, 0, call_.count) : Status();
     case CollectiveKind::kReduceScatter:
-      return reduce_to(out_, mine, call_.count);
+      return reduce_to(out_, mine.offset, mine.size / width);
     case CollectiveKind::kAllGather:
       return gather_to(out_);
     case CollectiveKind::kGather:
       return self == call_.root ? gather_to(out_) : Status();
     case CollectiveKind::kBroadcast:
-      return self == call_.root ? Status()
-                                : queue_.copy(out_, outs_[static_cast<size_t>(call_.root)], bytes);
+      return self == call_.root
+                 ? Status()
+                 : queue_.copy(out_, outs_[static_cast<size_t>(call_.root)], call_.bytes());
     case CollectiveKind::kScatter: {
-      const std::byte* const from = ins_[static_cast<size_t>(call_.root)] + mine;
-      return from == out_ ? Status() : queue_.copy(out_, from, bytes);
+      const std::byte* const from = ins_[static_cast<size_t>(call_.root)] + mine.offset;
+      return from == out_ ? Status() : queue_.copy(out_, from, mine.size);
     }
     default:
       return {Code::kInternal, "this operation does not go in place"};

@@ -3,6 +3,7 @@
 // copied from where they lie.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "collective/device_queue.h"
@@ -13,6 +14,17 @@
 
 namespace tw::collective {
 
+// What this rank calls.
+struct DeviceCall {
+  const CollectiveCall& call;
+  const std::byte* in;
+  std::byte* out;
+  double factor;
+  // Of an all-gather or a reduce-scatter of uneven shares: those of all ranks, in `out` and in
+  // `in`. Else empty: they are even.
+  std::span<const Fabric::Run> shares;
+};
+
 // Of one operation, which goes: offer() of all ranks, open(), run() if all of them could, close().
 // Then nobody reads anything of another rank's any more. The arguments outlive it.
 class PeerArrays {
@@ -20,16 +32,18 @@ class PeerArrays {
   // `operation`: how many of these there have been.
   PeerArrays(int device, DeviceReduction& reduction, DeviceQueue& queue,
              ExportedAllocations& exported, PeerAllocations& peers, const Members& members,
-             const CollectiveCall& call, const std::byte* in, std::byte* out, uint64_t operation)
+             const DeviceCall& mine, uint64_t operation)
       : device_(device),
         reduction_(reduction),
         queue_(queue),
         exported_(exported),
         peers_(peers),
         members_(members),
-        call_(call),
-        in_(in),
-        out_(out),
+        call_(mine.call),
+        in_(mine.in),
+        out_(mine.out),
+        factor_(mine.factor),
+        shares_(mine.shares),
         operation_(operation) {}
 
   // How others reach the arrays of this rank, as far as they can.
@@ -52,6 +66,7 @@ class PeerArrays {
   bool reads_in(int rank) const;
   bool reads_out(int rank) const;
 
+  Fabric::Run share(int rank) const;
   DeviceOffer::Array offer(const std::byte* array);
   // Where `bytes` of what is offered begin here.
   Result<const std::byte*> reach(int rank, const DeviceOffer::Array& array, size_t bytes);
@@ -69,8 +84,11 @@ class PeerArrays {
   const CollectiveCall& call_;
   const std::byte* const in_;
   std::byte* const out_;
+  const double factor_;
+  const std::span<const Fabric::Run> shares_;
   const uint64_t operation_;
   std::vector<const std::byte*> ins_, outs_;  // by rank; null: not needed
+  std::vector<double> factors_;               // by rank; empty: all are 1
 };
 
 }  // namespace tw::collective

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions on a device: what collective/reduction.h says, to the last bit. Compiled by NVRTC for
-// one TW_TYPE and TW_OP, numbers of DataType and ReduceOp; a test compiles it for the host.
+// one TW_TYPE and TW_OP, numbers of DataType and ReduceOp, and TW_SCALED, whether each array has a
+// factor; a test compiles it for the host.
 
 // collective::ReductionArguments.
 struct Arguments {
   const unsigned char* in[16];
   unsigned char* out;
+  double factors[16];
   unsigned long long count;
   unsigned inputs, ranks;
 };
@@ -173,20 +175,33 @@ struct alignas(sizeof(Stored) * elements) Vector {
   Stored at[elements];
 };
 
+// What scale() of collective/reduction.h leaves of an element: rounded as it is stored.
+template <class Format>
+__device__ typename Format::Computed scaled_by(double factor, typename Format::Stored stored) {
+  using Computed = typename Format::Computed;
+  return Format::read(Format::write(Format::read(stored) * (Computed)factor));
+}
+
 // The elements of the vector of that number.
-template <int type, int op, int elements>
+template <int type, int op, bool scaled, int elements>
 __device__ void reduce_vector(const Arguments& arguments, unsigned long long number) {
   using Format = FormatOf<type>;
   using Stored = typename Format::Stored;
   using Computed = typename Format::Computed;
   using Stores = Vector<Stored, elements>;
+  const auto value_of = [&](unsigned k, Stored stored) -> Computed {
+    if constexpr (scaled)
+      return scaled_by<Format>(arguments.factors[k], stored);
+    else
+      return Format::read(stored);
+  };
   Computed folded[elements];
   Stores read = ((const Stores*)arguments.in[0])[number];
-  for (int e = 0; e < elements; ++e) folded[e] = Format::read(read.at[e]);
+  for (int e = 0; e < elements; ++e) folded[e] = value_of(0, read.at[e]);
   for (unsigned k = 1; k < arguments.inputs; ++k) {
     read = ((const Stores*)arguments.in[k])[number];
     for (int e = 0; e < elements; ++e)
-      folded[e] = apply<meaning(type, op), Format::kFloat>(folded[e], Format::read(read.at[e]));
+      folded[e] = apply<meaning(type, op), Format::kFloat>(folded[e], value_of(k, read.at[e]));
   }
   Stores written;
   for (int e = 0; e < elements; ++e) {
@@ -211,22 +226,22 @@ __device__ inline bool whole_vectors(const Arguments& arguments) {
 }
 
 // What one of so many threads does.
-template <int type, int op>
+template <int type, int op, bool scaled>
 __device__ void reduce_part(const Arguments& arguments, unsigned long long thread,
                             unsigned long long threads) {
   constexpr int kElements = kVectorBytes / sizeof(typename FormatOf<type>::Stored);
   const unsigned long long vectors =
       whole_vectors(arguments) ? arguments.count / kElements : 0;
   for (unsigned long long i = thread; i < vectors; i += threads)
-    reduce_vector<type, op, kElements>(arguments, i);
+    reduce_vector<type, op, scaled, kElements>(arguments, i);
   for (unsigned long long i = vectors * kElements + thread; i < arguments.count; i += threads)
-    reduce_vector<type, op, 1>(arguments, i);
+    reduce_vector<type, op, scaled, 1>(arguments, i);
 }
 
 #ifdef TW_TYPE
 extern "C" __global__ void reduce(const Arguments arguments) {
-  reduce_part<TW_TYPE, TW_OP>(arguments,
-                              (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x,
-                              (unsigned long long)gridDim.x * blockDim.x);
+  reduce_part<TW_TYPE, TW_OP, TW_SCALED>(
+      arguments, (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x,
+      (unsigned long long)gridDim.x * blockDim.x);
 }
 #endif

@@ -27,9 +27,9 @@ class StagedPieces {
     Runs runs;
   };
   // A piece in the host's memory: of each run what lies between the same two offsets, one after
-  // the other.
+  // the other. A step may write over `in`.
   struct OnHost {
-    const std::byte* in;
+    std::byte* in;
     Runs gives;
     std::byte* out;
     Runs takes;

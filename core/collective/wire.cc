@@ -2,6 +2,7 @@
 #include "collective/wire.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/text.h"
@@ -288,7 +289,10 @@ std::array<std::byte, kDeviceOfferSize> encode_offer(const DeviceOffer& offer) {
     at = std::ranges::copy(array->handle, at).out;
     at = wire::store(at, array->offset);
   }
-  wire::store(at, offer.generation);
+  at = wire::store(at, offer.generation);
+  at = wire::store(at, std::bit_cast<uint64_t>(offer.factor));
+  at = wire::store(at, offer.longest);
+  wire::store(at, offer.shares);
   return bytes;
 }
 
@@ -314,6 +318,9 @@ Result<DeviceOffer> decode_offer(std::span<const std::byte> bytes) {
     at += 80;
   }
   offer.generation = wire::load<uint64_t>(at);
+  offer.factor = std::bit_cast<double>(wire::load<uint64_t>(at + 8));
+  offer.longest = wire::load<uint64_t>(at + 16);
+  offer.shares = wire::load<uint64_t>(at + 24);
   return offer;
 }
 

@@ -224,6 +224,10 @@ struct DeviceOffer {
   CollectiveCall call;
   Array in, out;
   uint64_t generation = 0;  // another one: something that was offered before has been freed
+  double factor = 1;        // others multiply what they read by it, in a reduction
+  // Of uneven shares: the size of the longest one, in bytes, and a digest of all sizes. 0 as that:
+  // nothing is read where it lies.
+  uint64_t longest = 0, shares = 0;
 
   bool operator==(const DeviceOffer&) const = default;
 };
@@ -235,7 +239,10 @@ struct DeviceOffer {
 //     104     8  its offset
 //     112    80  the same of `out`
 //     192     8  the generation
-inline constexpr size_t kDeviceOfferSize = 200;
+//     200     8  the factor, a double
+//     208     8  the longest share
+//     216     8  the digest of shares
+inline constexpr size_t kDeviceOfferSize = 224;
 
 std::array<std::byte, kDeviceOfferSize> encode_offer(const DeviceOffer& offer);
 // INTERNAL: another size, or values that name nothing.

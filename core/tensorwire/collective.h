@@ -150,8 +150,6 @@ int tw_group_exchange(tw_group* group, const tw_collective* operation, const voi
 // `device` null, or -1 as its ordinal and arrays of the host's: as the two above.
 // FAILED_PRECONDITION: this host has no device, and nothing has happened. What fails on a device
 // ends the group, INTERNAL among the codes.
-// UNIMPLEMENTED, and nothing has happened: factors other than 1, TW_ADASUM, and uneven shares of
-// anything but TW_ALL_TO_ALL.
 int tw_group_run_on(tw_group* group, const tw_collective* operation, const tw_device* device,
                     const void* in, void* out, const tw_wait* wait, tw_status* status);
 int tw_group_exchange_on(tw_group* group, const tw_collective* operation, const tw_device* device,

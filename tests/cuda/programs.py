@@ -362,17 +362,41 @@ def objects(rank: int, size: int) -> list[Any]:
     return [found, tensor.tolist(), host.tolist()]
 
 
-def refusals(rank: int, size: int) -> list[Any]:
-    """What arrays of devices have not: said before anything is sent."""
-    said = []
-    premul = vars(dist)["_make_nccl_premul_sum"](0.5)
-    tensor = torch.ones(4, device=CUDA)
-    said.append(message_of(lambda: dist.all_reduce(tensor, premul)))
-    out = [torch.empty(1 + each, device=CUDA) for each in range(size)]
-    mine = torch.ones(1 + rank, device=CUDA)
-    said.append(message_of(lambda: dist.all_gather(out, mine)))
-    dist.all_reduce(tensor)
-    return [*said, tensor.tolist()]
+def scaled(rank: int, size: int, count: int) -> list[str]:
+    """Sums in which each rank has a factor of its own, of each type that has them."""
+    wrong: list[str] = []
+    premul = vars(dist)["_make_nccl_premul_sum"](1 / (rank + 2))
+    for dtype in (*FLOATS, torch.float8_e4m3fn, torch.float8_e5m2):
+        found: list[list[torch.Tensor]] = []
+        for device in (torch.device("cpu"), CUDA):
+            mine = values(rank, count, dtype).to(device)
+            given = values(rank, count * size, dtype).to(device)
+            share = torch.zeros(count, dtype=dtype, device=device)
+            dist.all_reduce(mine, premul)
+            dist.reduce_scatter_tensor(share, given, premul)
+            found.append([mine.cpu(), share.cpu()])
+        for name, on_host, on_device in zip(("all_reduce", "reduce_scatter"), *found, strict=True):
+            if not torch.equal(on_host.view(torch.uint8), on_device.view(torch.uint8)):
+                wrong.append(f"{name} of {dtype}")
+    return wrong
+
+
+def uneven(rank: int, size: int, count: int) -> list[str]:
+    """Lists of tensors of several sizes, of which rank 0's has one element."""
+    wrong: list[str] = []
+    counts = [1 + each * count for each in range(size)]
+    found: list[list[torch.Tensor]] = []
+    for device in (torch.device("cpu"), CUDA):
+        out = [torch.zeros(each, device=device) for each in counts]
+        dist.all_gather(out, values(rank, counts[rank], torch.float32).to(device))
+        share = torch.zeros(counts[rank], device=device)
+        given = [values(rank + 7 * i, each, torch.float32) for i, each in enumerate(counts)]
+        dist.reduce_scatter(share, [each.to(device) for each in given])
+        found.append([*(each.cpu() for each in out), share.cpu()])
+    for i, (on_host, on_device) in enumerate(zip(*found, strict=True)):
+        if not torch.equal(on_host, on_device):
+            wrong.append("reduce_scatter" if i == size else f"all_gather from rank {i}")
+    return wrong
 
 
 def uneven_exchange(rank: int, size: int) -> bool:

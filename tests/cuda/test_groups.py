@@ -131,11 +131,14 @@ def test_groups_and_objects(two: Ranks, backend: str) -> None:
     assert found == [[[{"rank": 0}, {"rank": 1}], [2.0] * 5, [2.0] * 5]] * 2
 
 
-def test_what_devices_do_not_do(two: Ranks) -> None:
-    for factor, uneven, after in two.results(programs.refusals):
-        assert "DistBackendError" in factor
-        assert "DistBackendError" in uneven
-        assert after == [2.0] * 4
+@pytest.mark.parametrize("count", [1000, 1 << 20])
+def test_factors(two: Ranks, count: int) -> None:
+    assert two.results(programs.scaled, count) == [[]] * 2
+
+
+@pytest.mark.parametrize("count", [1000, 1 << 20])
+def test_uneven_shares(two: Ranks, count: int) -> None:
+    assert two.results(programs.uneven, count) == [[]] * 2
 
 
 def test_all_to_all_of_uneven_shares(two: Ranks) -> None:

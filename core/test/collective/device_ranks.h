@@ -24,6 +24,9 @@ using collective::Group;
 
 using Bytes = std::vector<std::byte>;
 
+inline constexpr CollectiveKind kReducingKinds[] = {
+    CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kReduceScatter};
+
 inline Bytes bytes_of(int rank, size_t size) {
   constexpr size_t kPeriod = 4099;  // no part of an array is like another part of a piece
   Bytes made(size);
@@ -108,7 +111,7 @@ inline Extent extent(const CollectiveCall& call, int rank, int size) {
 
 // Runs it on the host's memory and on the device's, and compares.
 inline std::string compared(Group& group, DeviceRank& rank, const CollectiveCall& call,
-                            bool in_place) {
+                            bool in_place, double factor = 1) {
   const Extent elements = extent(call, group.rank(), group.size());
   const size_t width = size_of(call.type);
   Bytes in = bytes_of(group.rank(), elements.in * width);
@@ -121,10 +124,10 @@ inline std::string compared(Group& group, DeviceRank& rank, const CollectiveCall
                                 : in_place && !in.empty() ? device_in
                                                           : rank.array(out);
   Status status = group.run(call, in.empty() ? nullptr : in.data(),
-                            out.empty() ? nullptr : out.data(), within(kLong));
+                            out.empty() ? nullptr : out.data(), within(kLong), factor);
   if (!status.ok()) return "on the host: " + status.details();
   const DevicePlace place = rank.place();
-  status = group.run(call, device_in, device_out, within(kLong), 1, &place);
+  status = group.run(call, device_in, device_out, within(kLong), factor, &place);
   if (!status.ok()) return call.text() + ": " + status.details();
   const bool same = out.empty() || rank.read(device_out, out.size()) == out;
   const bool kept = in.empty() || device_out == device_in || rank.read(device_in, in.size()) == in;

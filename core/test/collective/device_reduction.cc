@@ -35,24 +35,28 @@ using collective::ReductionArguments;
 static_assert(sizeof(Arguments) == sizeof(ReductionArguments));
 static_assert(std::size(Arguments{}.in) == ReductionArguments::kMaxInputs);
 
-template <int type, int op>
+template <int type, int op, bool scaled>
 void fold_on_device(const Arguments& arguments) {
-  for (unsigned thread = 0; thread < 3; ++thread) reduce_part<type, op>(arguments, thread, 3);
+  for (unsigned thread = 0; thread < 3; ++thread)
+    reduce_part<type, op, scaled>(arguments, thread, 3);
 }
 using Fold = void (*)(const Arguments&);
-template <int type, int op>
+template <int type, int op, bool scaled>
 constexpr Fold fold_of() {
+  constexpr auto of = static_cast<DataType>(type);
   constexpr auto by = static_cast<ReduceOp>(op);
-  if constexpr (by != ReduceOp::kAdasum && reducible(static_cast<DataType>(type), by))
-    return fold_on_device<type, op>;
+  constexpr bool sums = by == ReduceOp::kSum || by == ReduceOp::kAverage;
+  if constexpr (by != ReduceOp::kAdasum && reducible(of, by) && (!scaled || (sums && is_float(of))))
+    return fold_on_device<type, op, scaled>;
   else
     return nullptr;
 }
-template <size_t... numbers>
+template <bool scaled, size_t... numbers>
 constexpr std::array<Fold, sizeof...(numbers)> folds(std::index_sequence<numbers...>) {
-  return {fold_of<numbers / kReduceOps, numbers % kReduceOps>()...};
+  return {fold_of<numbers / kReduceOps, numbers % kReduceOps, scaled>()...};
 }
-constexpr auto kFolds = folds(std::make_index_sequence<kDataTypes * kReduceOps>());
+constexpr auto kNumbers = std::make_index_sequence<kDataTypes * kReduceOps>();
+constexpr auto kFolds = folds<false>(kNumbers), kScaledFolds = folds<true>(kNumbers);
 
 // All values of 8 bits and all of 16, many of the others: random bits, small numbers, whose sums
 // need rounding, and what is special (zeros, denormals, infinities, NaNs).
@@ -114,20 +118,56 @@ TEST_CASE("a device's kernels give the bits of the host's, for all types and red
   CHECK(tried == 3 * (6 * 5 + 8 * 8 + 7));
 }
 
-TEST_CASE("a kernel is compiled once for each device, type and reduction") {
+TEST_CASE("a device's kernels scale as the host does, before they add up") {
+  constexpr size_t kCount = (kSanitized ? 1 << 12 : 1 << 16) + 5, kInputs = 5;
+  // One that floats have, one that they round, none, and two of which values become too large or
+  // denormal.
+  constexpr double kFactors[kInputs] = {0.5, 1.0 / 3, 1, -1e5, 1e-6};
+  size_t tried = 0;
+  for (size_t number = 0; number < kScaledFolds.size(); ++number) {
+    if (!kScaledFolds[number]) continue;
+    const auto type = static_cast<DataType>(number / kReduceOps);
+    const auto op = static_cast<ReduceOp>(number % kReduceOps);
+    std::vector<std::vector<std::byte>> in, scaled;
+    std::vector<const std::byte*> pointers;
+    Arguments arguments{};
+    for (unsigned k = 0; k < kInputs; ++k) {
+      in.push_back(values(type, kCount, k));
+      scaled.push_back(in.back());
+      scale(type, kFactors[k], scaled.back().data(), scaled.back().data(), kCount);
+      pointers.push_back(scaled.back().data());
+      arguments.in[k] = reinterpret_cast<const unsigned char*>(in.back().data());
+      arguments.factors[k] = kFactors[k];
+    }
+    std::vector<std::byte> of_host(in[0].size()), of_device(in[0].size());
+    arguments.out = reinterpret_cast<unsigned char*>(of_device.data());
+    arguments.count = kCount;
+    arguments.inputs = arguments.ranks = kInputs;
+    kScaledFolds[number](arguments);
+    reduce(type, op, pointers, of_host.data(), kCount, kInputs);
+    CAPTURE(name_of(type));
+    CAPTURE(name_of(op));
+    CHECK(of_device == of_host);
+    ++tried;
+  }
+  CHECK(tried == 6 * 2);
+}
+
+TEST_CASE("a kernel is compiled once for each device, type and reduction, and for factors") {
   FakeHost host;
   FakeDriver driver(host, 2);
   DeviceReduction reduction(driver);
   for (int i = 0; i < 3; ++i)
     for (int device = 0; device < 2; ++device) {
-      CHECK(reduction.kernel(device, DataType::kFloat32, ReduceOp::kSum));
-      CHECK(reduction.kernel(device, DataType::kBfloat16, ReduceOp::kMax));
+      CHECK(reduction.kernel(device, DataType::kFloat32, ReduceOp::kSum, false));
+      CHECK(reduction.kernel(device, DataType::kFloat32, ReduceOp::kSum, true));
+      CHECK(reduction.kernel(device, DataType::kBfloat16, ReduceOp::kMax, false));
     }
-  CHECK(driver.calls("load") == 4);
+  CHECK(driver.calls("load") == 6);
   driver.fail("load", {Code::kFailedPrecondition, "no compiler"});
-  CHECK(reduction.kernel(0, DataType::kInt8, ReduceOp::kSum).status().code() ==
+  CHECK(reduction.kernel(0, DataType::kInt8, ReduceOp::kSum, false).status().code() ==
         Code::kFailedPrecondition);
-  CHECK(reduction.kernel(0, DataType::kInt8, ReduceOp::kSum));
+  CHECK(reduction.kernel(0, DataType::kInt8, ReduceOp::kSum, false));
 }
 
 }  // namespace

@@ -282,7 +282,7 @@ TEST_CASE("group: ranks that disagree are told, by each way between hosts") {
 }
 
 // Tells when a rank has come to it.
-class WatchedStore final : public collective::Store {
+class ArrivalStore final : public collective::Store {
  public:
   Status set(const std::string& key, std::span<const std::byte> value) override {
     came_.release();
@@ -303,7 +303,7 @@ TEST_CASE("group: where links between hosts differ, no rule for messages holds")
       "broadcast tcp 3 1000 scatter_all_gather\nbroadcast shm 3 1000 scatter_all_gather\n");
   const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
   for (const bool differ : {false, true}) {
-    WatchedStore store;
+    ArrivalStore store;
     std::mutex mutex;
     std::vector<std::string> failures;
     const auto work = [&](int rank) {

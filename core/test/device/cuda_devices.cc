@@ -301,13 +301,17 @@ TEST_CASE("CUDA: no memory, and no such device") {
 struct Reduction {
   DataType type;
   ReduceOp op;
+  bool scaled = false;
 };
 std::vector<Reduction> all_reductions() {
   std::vector<Reduction> all;
   for (size_t type = 0; type < kDataTypes; ++type)
     for (size_t op = 0; op < kReduceOps; ++op) {
       const Reduction each{static_cast<DataType>(type), static_cast<ReduceOp>(op)};
-      if (each.op != ReduceOp::kAdasum && reducible(each.type, each.op)) all.push_back(each);
+      if (each.op == ReduceOp::kAdasum || !reducible(each.type, each.op)) continue;
+      all.push_back(each);
+      const bool sums = each.op == ReduceOp::kSum || each.op == ReduceOp::kAverage;
+      if (sums && is_float(each.type)) all.push_back({each.type, each.op, true});
     }
   return all;
 }
@@ -332,7 +336,13 @@ std::string reduced(Program& program, DeviceReduction& reduction, const Reductio
       there.push_back(program.allocate(bytes + off));
       program.write(there.back() + off, in.back());
     }
-    for (const Bytes& each : in) here.push_back(each.data());
+    std::vector<double> factors;
+    for (Bytes& each : in) {
+      here.push_back(each.data());
+      if (!by.scaled) continue;
+      factors.push_back(1.0 / static_cast<double>(factors.size() + 2));
+      scale(by.type, factors.back(), each.data(), each.data(), kCount);
+    }
     for (std::byte* each : there) read.push_back(each + off);
     Bytes wanted(bytes);
     const auto ranks = static_cast<unsigned>(inputs);
@@ -341,7 +351,8 @@ std::string reduced(Program& program, DeviceReduction& reduction, const Reductio
     std::byte* const other = program.allocate(bytes + off);
     for (std::byte* const array : {other, there.back()}) {
       std::byte* const out = array + off;
-      Status status = reduction.start(0, by.type, by.op, read, out, kCount, ranks, queue.stream());
+      Status status =
+          reduction.start(0, by.type, by.op, read, factors, out, kCount, ranks, queue.stream());
       if (status.ok()) status = queue.end();
       if (!status.ok()) return status.details();
       if (program.read(out, bytes) != wanted) wrong = "other bits";
@@ -356,13 +367,14 @@ TEST_CASE("CUDA: kernels give the bits of the host's, for all types and reductio
   Program* const program = Program::here();
   if (!program) return;
   DeviceReduction reduction(program->driver);
-  const auto first = reduction.kernel(0, DataType::kFloat32, ReduceOp::kSum);
+  const auto first = reduction.kernel(0, DataType::kFloat32, ReduceOp::kSum, false);
   if (!first && first.status().code() == Code::kFailedPrecondition)
     return not_tried(first.status().details());
   REQUIRE_MESSAGE(first.ok(), first.status().details());
   for (const Reduction& each : all_reductions()) {
     CAPTURE(name_of(each.type));
     CAPTURE(name_of(each.op));
+    CAPTURE(each.scaled);
     CHECK(reduced(*program, reduction, each) == "");
   }
 }
@@ -429,7 +441,7 @@ TEST_CASE("helper: reads where nothing is" * doctest::skip()) {
   std::byte* const out = program->allocate(kBytes);
   const std::byte* const in[] = {out, std::bit_cast<const std::byte*>(uintptr_t{0x10000})};
   Status status =
-      reduction.start(0, DataType::kFloat32, ReduceOp::kSum, in, out, 1000, 2, queue.stream());
+      reduction.start(0, DataType::kFloat32, ReduceOp::kSum, in, {}, out, 1000, 2, queue.stream());
   if (status.ok()) status = queue.end();
   write_thing(kToTest, status.code());
   std::array<char, 200> said{};

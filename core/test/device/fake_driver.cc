@@ -355,15 +355,18 @@ void FakeDriver::close_memory(int, std::byte* base) {
 Result<Kernel> FakeDriver::load(int, const device::KernelSource& source) {
   const std::lock_guard lock(mutex_);
   if (Status how = called("load"); !how.ok()) return how;
-  uintptr_t type = kDataTypes, op = kReduceOps;
+  uintptr_t type = kDataTypes, op = kReduceOps, scaled = 2;
   for (const std::string& macro : source.macros) {
     const size_t value = macro.find('=') + 1;
-    uintptr_t& into = macro.starts_with("TW_TYPE=") ? type : op;
+    uintptr_t& into = macro.starts_with("TW_TYPE=") ? type
+                      : macro.starts_with("TW_OP=") ? op
+                                                    : scaled;
     std::from_chars(macro.data() + value, macro.data() + macro.size(), into);
   }
   REQUIRE(type < kDataTypes);
   REQUIRE(op < kReduceOps);
-  return Kernel{1 + type * kReduceOps + op};
+  REQUIRE(scaled < 2);
+  return Kernel{1 + (type * kReduceOps + op) * 2 + scaled};
 }
 
 Status FakeDriver::launch(int, Kernel kernel, unsigned, unsigned, const void* arguments,
@@ -373,7 +376,8 @@ Status FakeDriver::launch(int, Kernel kernel, unsigned, unsigned, const void* ar
   collective::ReductionArguments given;
   REQUIRE(arguments_size == sizeof given);
   std::memcpy(&given, arguments, sizeof given);
-  const uintptr_t number = static_cast<uintptr_t>(kernel) - 1;
+  const bool scaled = (static_cast<uintptr_t>(kernel) - 1) % 2 != 0;
+  const uintptr_t number = (static_cast<uintptr_t>(kernel) - 1) / 2;
   const auto type = static_cast<DataType>(number / kReduceOps);
   const auto op = static_cast<ReduceOp>(number % kReduceOps);
   push(stream, [=, this] {
@@ -382,6 +386,11 @@ Status FakeDriver::launch(int, Kernel kernel, unsigned, unsigned, const void* ar
     for (unsigned i = 0; i < given.inputs; ++i) in.push_back(reached(given.in[i], bytes));
     std::byte* const out = reached(given.out, bytes);
     if (!out || std::ranges::find(in, nullptr) != in.end()) return broken("of a kernel");
+    std::vector<std::vector<std::byte>> made(scaled ? in.size() : 0, std::vector<std::byte>(bytes));
+    for (size_t i = 0; i < made.size(); ++i) {
+      tw::scale(type, given.factors[i], in[i], made[i].data(), given.count);
+      in[i] = made[i].data();
+    }
     tw::reduce(type, op, in, out, given.count, given.ranks);
   });
   return {};

@@ -12,8 +12,26 @@
 namespace tw::test {
 namespace {
 
+bool has_factor(ReduceOp op) { return op == ReduceOp::kSum || op == ReduceOp::kAverage; }
+
+void check_compiled(size_t type, size_t op, bool scaled, int architecture) {
+  const std::string macros[] = {"TW_TYPE=" + std::to_string(type), "TW_OP=" + std::to_string(op),
+                                "TW_SCALED=" + std::to_string(scaled)};
+  const auto code =
+      device::compile({collective::kReductionKernels, macros, "reduce"}, architecture);
+  CAPTURE(macros[0]);
+  CAPTURE(macros[1]);
+  CAPTURE(macros[2]);
+  CAPTURE(architecture);
+  // An architecture that this compiler does not know.
+  if (!code && code.status().code() == Code::kFailedPrecondition && architecture != 90) return;
+  REQUIRE_MESSAGE(code.ok(), code.status().details());
+  REQUIRE(code->size() > 4);
+  CHECK(std::string(code->data(), 4) == "\177ELF");
+}
+
 TEST_CASE("NVRTC compiles the kernels of each type, and of each reduction") {
-  const std::string first[] = {"TW_TYPE=1", "TW_OP=0"};
+  const std::string first[] = {"TW_TYPE=1", "TW_OP=0", "TW_SCALED=0"};
   const auto tried = device::compile({collective::kReductionKernels, first, "reduce"}, 80);
   if (!tried && tried.status().code() == Code::kFailedPrecondition) {
     CHECK(tried.status().details().find("nvidia-cuda-nvrtc") != std::string::npos);
@@ -28,15 +46,15 @@ TEST_CASE("NVRTC compiles the kernels of each type, and of each reduction") {
           type != static_cast<size_t>(DataType::kInt32) &&
           type != static_cast<size_t>(DataType::kBfloat16))
         continue;
-      const std::string macros[] = {"TW_TYPE=" + std::to_string(type),
-                                    "TW_OP=" + std::to_string(op)};
-      const auto code = device::compile({collective::kReductionKernels, macros, "reduce"}, 90);
-      CAPTURE(macros[0]);
-      CAPTURE(macros[1]);
-      REQUIRE_MESSAGE(code.ok(), code.status().details());
-      REQUIRE(code->size() > 4);
-      CHECK(std::string(code->data(), 4) == "\177ELF");
+      for (const bool scaled : {false, true})
+        if (!scaled || (has_factor(by) && is_float(static_cast<DataType>(type))))
+          check_compiled(type, op, scaled, 90);
     }
+  // Of other devices, as far as this compiler knows them.
+  for (const int architecture : {75, 80, 86, 100, 120})
+    for (const bool scaled : {false, true})
+      check_compiled(static_cast<size_t>(DataType::kFloat16), static_cast<size_t>(ReduceOp::kSum),
+                     scaled, architecture);
 
   const auto wrong = device::compile({"__global__ void f() { g(); }", {}, "f"}, 80);
   REQUIRE(!wrong);
