@@ -239,11 +239,11 @@ TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operatio
 TEST_CASE("hierarchical: who waits takes what those say who are ahead for no disagreement") {
   std::atomic<bool> ahead = false;
   std::atomic<int> looks = 0;
-  std::binary_semaphore late(0);
+  std::counting_semaphore<8> late(0);
   struct Waits {
     std::atomic<bool>& ahead;
     std::atomic<int>& looks;
-    std::binary_semaphore& late;
+    std::counting_semaphore<8>& late;
   } waits{ahead, looks, late};
   // Whoever waits in the second operation has sent what it has to send.
   const Wait first{deadline_after(kLong),
@@ -266,7 +266,10 @@ TEST_CASE("hierarchical: who waits takes what those say who are ahead for no dis
     const CollectiveCall gather{CollectiveKind::kGather, DataType::kFloat32, ReduceOp::kSum, 2, 10};
     Status status =
         group.run(gather, bytes(in), bytes(out), group.rank() == 2 ? root : within(kLong));
-    if (!status.ok()) return status.details();
+    if (!status.ok()) {
+      late.release();  // whoever fails keeps no other one waiting
+      return status.details();
+    }
     const CollectiveCall call{CollectiveKind::kAllGather, DataType::kFloat32, ReduceOp::kSum, 0,
                               10};
     status = group.run(call, bytes(in), bytes(out), group.rank() == 0 ? first : within(kLong));
