@@ -285,7 +285,7 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   fabric_name_ = made->name();
   one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
-  if (*forced != Algorithm::kNone)
+  if (*forced != Algorithm::kNone && one_host_)
     forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced, Ways());
   return {};
 }

@@ -98,7 +98,7 @@ class Group final : public RefCounted {
   Mailbox mailbox_;
   Mutex turn_;  // of the operation that runs; no other lock is held when it is taken
   std::unique_ptr<Fabric> fabric_ TW_PT_GUARDED_BY(turn_);
-  // Of all-reduces, where the user wants a certain algorithm.
+  // Of all-reduces within one host, where the user wants a certain algorithm.
   std::unique_ptr<Fabric> forced_ TW_PT_GUARDED_BY(turn_);
   // Of the device whose arrays came last.
   std::unique_ptr<DeviceOperations> on_device_ TW_GUARDED_BY(turn_);

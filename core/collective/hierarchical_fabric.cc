@@ -73,6 +73,7 @@ bool HierarchicalFabric::has_levels(const CollectiveCall& call) const {
     case CollectiveKind::kReduceScatter:
       return !rounds(call.type) || (width == 2 && ranks * width > hosts_.size() * sizeof(float));
     case CollectiveKind::kAllReduce:
+      return forced_ == Algorithm::kNone && !rounds(call.type);
     case CollectiveKind::kReduce:
       return !rounds(call.type);
     default:

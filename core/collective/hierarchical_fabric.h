@@ -42,7 +42,7 @@ class HierarchicalFabric final : public Fabric {
   };
   Speakers speakers(int root) const;
   Algorithm algorithm(const CollectiveCall& call) const {
-    return choose_algorithm(call, static_cast<int>(hosts_.size()), forced_, tuned_);
+    return choose_algorithm(call, static_cast<int>(hosts_.size()), Algorithm::kNone, tuned_);
   }
   // Between the speakers, of which this rank is one.
   template <class Steps>
@@ -59,7 +59,8 @@ class HierarchicalFabric final : public Fabric {
   Status reduce_scatter(const CollectiveCall& call, const std::byte* in, std::byte* out,
                         const Wait& wait);
   // Whether an operation has two levels. Floats of 16 and 8 bits are rounded once: between hosts
-  // their sums go as float32, where that is less than what all ranks would send.
+  // their sums go as float32, where that is less than what all ranks would send. A forced algorithm
+  // is one between all ranks.
   bool has_levels(const CollectiveCall& call) const;
   // For one that goes by messages between all ranks. Whichever way operations go, no two have one
   // number: a rank that waits looks at what others say who are ahead of it.

@@ -236,7 +236,8 @@ TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operatio
       }
 }
 
-TEST_CASE("hierarchical: who waits takes what those say who are ahead for no disagreement") {
+// A gather to rank 2, which waits for rank 3, while rank 0 is ahead, in `next`.
+void go_on_while_one_waits(const CollectiveCall& next) {
   std::atomic<bool> ahead = false;
   std::atomic<int> looks = 0;
   std::counting_semaphore<8> late(0);
@@ -252,7 +253,7 @@ TEST_CASE("hierarchical: who waits takes what those say who are ahead for no dis
                      return 0;
                    },
                    &waits};
-  // The root of the first one looks around in each slice of its wait, and waits for rank 3.
+  // The root looks around in each slice of its wait.
   const Wait root{deadline_after(kLong),
                   [](void* context) {
                     auto& all = *static_cast<Waits*>(context);
@@ -261,20 +262,25 @@ TEST_CASE("hierarchical: who waits takes what those say who are ahead for no dis
                   },
                   &waits};
   on(kInARow, [&](Group& group) -> std::string {
-    std::vector<float> in(10), out(40);
+    std::vector<float> in(1000), out(4000);
     if (group.rank() == 3) late.acquire();
-    const CollectiveCall gather{CollectiveKind::kGather, DataType::kFloat32, ReduceOp::kSum, 2, 10};
+    const CollectiveCall gather{CollectiveKind::kGather, DataType::kFloat32, ReduceOp::kSum, 2,
+                                1000};
     Status status =
         group.run(gather, bytes(in), bytes(out), group.rank() == 2 ? root : within(kLong));
     if (!status.ok()) {
       late.release();  // whoever fails keeps no other one waiting
       return status.details();
     }
-    const CollectiveCall call{CollectiveKind::kAllGather, DataType::kFloat32, ReduceOp::kSum, 0,
-                              10};
-    status = group.run(call, bytes(in), bytes(out), group.rank() == 0 ? first : within(kLong));
+    status = group.run(next, bytes(in), bytes(out), group.rank() == 0 ? first : within(kLong));
     return status.details();
   });
+}
+
+TEST_CASE("hierarchical: who waits takes what those say who are ahead for no disagreement") {
+  go_on_while_one_waits({CollectiveKind::kAllGather, DataType::kFloat32, ReduceOp::kSum, 0, 1000});
+  const Variable forced("TENSORWIRE_ALLREDUCE", "pairwise");
+  go_on_while_one_waits({CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0, 1000});
 }
 
 }  // namespace
