@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -61,7 +62,9 @@ def wait_for_one(target: str, name: str) -> None:
         say(client.get(30)["number"])
 
 
-def _alarmed(rounds: int, do: Callable[[], object], done: Callable[[], bool]) -> int:
+def _alarmed(
+    rounds: int, do: Callable[[], object], done: Callable[[], bool], latest: float = 5e-4
+) -> int:
     """Does something until it is ``done``; KeyboardInterrupt comes at any moment of it, over and
     over in the first ``rounds``. How often it has come."""
     random = Random(1)
@@ -70,7 +73,7 @@ def _alarmed(rounds: int, do: Callable[[], object], done: Callable[[], bool]) ->
     while not done():
         rounds -= 1
         try:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-4) if rounds > 0 else 0)
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, latest) if rounds > 0 else 0)
             do()
             signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
@@ -107,6 +110,51 @@ def put_between_alarms(target: str, name: str, items: int, rounds: int) -> None:
         client.flush(30)
     say(came)
     say(put)
+
+
+def local_between_alarms(end: str, items: int, rounds: int, capacity: int, latest: float) -> None:
+    """The main thread gets, or puts, at a queue of its own process, and another one does the rest.
+    Says how many interrupts have come, the numbers whose put has returned, those that were got,
+    what the queue has counted, and whether it still works."""
+    server = tensorwire.server(ThreadPoolExecutor(1))
+    own = queue.serve(server, "queue", capacity=capacity, capacity_bytes=1 << 30)
+    put: list[int] = []
+    got: list[int] = []
+    number = 0
+
+    def put_next() -> None:
+        nonlocal number
+        number += 1
+        put.extend([number for _ in map(own.put, (number,), (30,))])
+
+    def get_next() -> None:
+        got.extend(map(own.get, (30,)))
+
+    def get_some() -> None:
+        for found in map(own.get_batch, (3,), (30,)):
+            got.extend(found)
+
+    def other() -> None:
+        if end == "put":
+            with suppress(queue.ClosedError):
+                while True:
+                    get_next()
+        else:
+            while number < items:
+                put_next()
+
+    with ThreadPoolExecutor(1) as pool:
+        rest = pool.submit(other)
+        if end == "put":
+            came = _alarmed(rounds, put_next, lambda: len(put) == items, latest)
+            own.close()
+        else:
+            do = get_next if end == "get" else get_some
+            came = _alarmed(rounds, do, lambda: len(got) == items, latest)
+        rest.result()
+    stats = own.stats()
+    for said in (came, put, got, stats[:7], stats.waiting_producers + stats.waiting_consumers):
+        say(said)
 
 
 def wait_for_room(target: str, name: str) -> None:
