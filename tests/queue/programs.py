@@ -7,13 +7,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from random import Random
 from typing import Any
 
 import numpy as np
+from tests.alarms import alarmed
 
 import tensorwire
 from tensorwire import queue
@@ -62,31 +61,12 @@ def wait_for_one(target: str, name: str) -> None:
         say(client.get(30)["number"])
 
 
-def _alarmed(
-    rounds: int, do: Callable[[], object], done: Callable[[], bool], latest: float = 5e-4
-) -> int:
-    """Does something until it is ``done``; KeyboardInterrupt comes at any moment of it, over and
-    over in the first ``rounds``. How often it has come."""
-    random = Random(1)
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    came = 0
-    while not done():
-        rounds -= 1
-        try:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, latest) if rounds > 0 else 0)
-            do()
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except KeyboardInterrupt:
-            came += 1
-    return came
-
-
 def get_between_alarms(target: str, name: str, items: int, rounds: int, prefetch: int) -> None:
     """Says how many interrupts have come, and all that it has got."""
     found: list[int] = []
     with queue.connect(target, name, prefetch=prefetch) as client:
         # No signal is handled between the return of a `get` and the list.
-        came = _alarmed(
+        came = alarmed(
             rounds,
             lambda: found.extend(map(client.get, (30,))),
             lambda: len(found) == items,
@@ -106,7 +86,7 @@ def put_between_alarms(target: str, name: str, items: int, rounds: int) -> None:
         put.extend([number for _ in map(client.put, (number,), (30,))])
 
     with queue.connect(target, name) as client:
-        came = _alarmed(rounds, put_next, lambda: len(put) == items)
+        came = alarmed(rounds, put_next, lambda: len(put) == items)
         client.flush(30)
     say(came)
     say(put)
@@ -146,11 +126,11 @@ def local_between_alarms(end: str, items: int, rounds: int, capacity: int, lates
     with ThreadPoolExecutor(1) as pool:
         rest = pool.submit(other)
         if end == "put":
-            came = _alarmed(rounds, put_next, lambda: len(put) == items, latest)
+            came = alarmed(rounds, put_next, lambda: len(put) == items, latest)
             own.close()
         else:
             do = get_next if end == "get" else get_some
-            came = _alarmed(rounds, do, lambda: len(got) == items, latest)
+            came = alarmed(rounds, do, lambda: len(got) == items, latest)
         rest.result()
     stats = own.stats()
     for said in (came, put, got, stats[:7], stats.waiting_producers + stats.waiting_consumers):

@@ -13,11 +13,11 @@ namespace {
 using wire::OperationKind;
 
 struct Mappings {
-  Mappings() : owner(memories.make(8192).value()), door(Door::make().value()) {}
+  Mappings() : owner(memories.make(8192).value()), door(make_ref<Door>()) {}
 
   Status add(uint64_t id, uint64_t address, uint64_t length, Rights rights, bool writable = true) {
     Fd file = writable ? Fd(dup(owner->file())) : reopen_read_only(owner->file()).value();
-    auto peer = MappedMemory::map(std::move(file), Fd(dup(door->file())), owner->file_size(),
+    auto peer = MappedMemory::map(std::move(file), door->build().value(), owner->file_size(),
                                   make_ref<MappingTally>());
     REQUIRE(peer.ok());
     wire::Region region;

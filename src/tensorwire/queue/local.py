@@ -7,8 +7,6 @@ import re
 import threading
 import weakref
 from collections.abc import Iterable
-from functools import partial
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.queue import items
@@ -18,7 +16,7 @@ from tensorwire.queue.serving import Service
 from tensorwire.queue.store import ItemTicket, RoomTicket, Stats, Store
 from tensorwire.queue.wire import MAX_ITEMS
 from tensorwire.rpc import Server, lifetime
-from tensorwire.rpc.waiting import News
+from tensorwire.rpc.waiting import Bell, News
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,34 +25,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _MAX_BYTES: Final = (1 << 62) - 1
-_SLICE_SECONDS: Final = 0.25
-"""Ctrl-C may be missed by a thread that falls asleep: so it never sleeps for long."""
 _names: Final[weakref.WeakKeyDictionary[Server, set[str]]] = weakref.WeakKeyDictionary()
 _lock: Final = threading.Lock()  # of those
-
-
-class _Bell:
-    """Wakes a thread. Its steps are the interpreter's own, so that Ctrl-C leaves no lock behind, as
-    it may within an event."""
-
-    __slots__ = ("_rung", "ring")
-
-    def __init__(self) -> None:
-        self._rung: SimpleQueue[None] = SimpleQueue()
-        self.ring = partial(self._rung.put, None)
-
-    def wait(self, seconds: float | None) -> bool:
-        """Until it rings; False: it has not within so many seconds."""
-        end = ends(seconds)
-        while True:
-            rest = left(end)
-            last = rest is not None and rest <= _SLICE_SECONDS
-            try:
-                self._rung.get(timeout=rest if last else _SLICE_SECONDS)
-                return True
-            except Empty:
-                if last:
-                    return False
 
 
 class Queue:
@@ -105,7 +77,7 @@ class Queue:
 
     def _put(self, ticket: RoomTicket, timeout: float | None) -> None:
         end = ends(timeout)
-        bell = _Bell()
+        bell = Bell()
         ticket.wake = bell.ring
         if self._store.enter(ticket):
             return
@@ -222,7 +194,7 @@ class Queue:
     def _take(self, ticket: ItemTicket, timeout: float | None) -> None:
         """Waits until it has items."""
         end = ends(timeout)
-        bell = _Bell()
+        bell = Bell()
         ticket.wake = bell.ring
         self._store.wait(ticket)
         while not self._store.check(ticket):
