@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "access/exposing.h"
 #include "base/shortage.h"
 #include "wire/bytes.h"
 
@@ -33,25 +34,6 @@ Status hand_over(Transport& transport, wire::Region& region, const std::byte* da
   }
   return {};
 }
-
-// What the device lets the peer at, until there is a grant that takes it back: where there is no
-// memory for one, the caller's memory is its own again at once.
-class Exposing {
- public:
-  Exposing(Transport* device, const RemoteKey& key) : device_(device), key_(key) {}
-  ~Exposing() {
-    if (!device_) return;
-    const Shortage shortage;
-    device_->conceal(key_);
-  }
-  Exposing(const Exposing&) = delete;
-  Exposing& operator=(const Exposing&) = delete;
-  void done() { device_ = nullptr; }
-
- private:
-  Transport* device_;  // null: it lets nobody at it
-  const RemoteKey key_;
-};
 
 bool hands_over(const Link& link, uint64_t feature) {
   return link.profile().bulk == Bulk::kMap && (link.peer().features & feature) != 0;
