@@ -34,8 +34,11 @@ Result<bool> await_word(AccessPort& port, uint64_t region, uint64_t offset, uint
   if (!word) return word.status();
   const Ended ended =
       wait_through(wait, [&](Nanos until) { return port.wait_word(*word, at_least, until); });
-  // Whatever the wait came to: a word that is there counts.
-  if ((value = word->load()) >= at_least) return true;
+  value = word->load();
+  // Who interrupts may have raised an exception, which nothing takes back.
+  if (ended == Ended::kInterrupted) return false;
+  // Whatever else the wait came to: a word that is there counts.
+  if (value >= at_least) return true;
   if (ended != Ended::kDone) return in_time(ended, "the word has not been reached in time");
   return port.ended(*word);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "access/exposing.h"
 #include "base/shortage.h"
 #include "wire/bytes.h"
 
@@ -17,41 +18,22 @@ Status status_of_loss(const Status& why) {
 
 // Tells in the region what was handed over. A status: nothing was, so that the peer has to ask.
 Status hand_over(Transport& transport, wire::Region& region, const std::byte* data,
-                 const SharedMemory* shared, const Block* block, Door& door) {
+                 const Ref<SharedMemory>& shared, const Ref<Block>& block, const Ref<Door>& door) {
   if (block) {
-    if (Status status = transport.hand_over(region.id, block->slab(), door); !status.ok())
+    if (Status status = transport.hand_over(region.id, Ref<Slab>::share(&block->slab()), door);
+        !status.ok())
       return status;
     region.address = block->region(data, region.length).offset;
     region.key = wire::kInArena;
   } else {
     const bool writable = (region.rights & (kMayWrite | kMayUpdate)) != 0;
-    if (Status status = transport.hand_over(region.id, *shared, writable, door); !status.ok())
+    if (Status status = transport.hand_over(region.id, shared, writable, door); !status.ok())
       return status;
     region.address = shared->offset_of(data);
     region.key = wire::kHandedOver;
   }
-  door.close_file();
   return {};
 }
-
-// What the device lets the peer at, until there is a grant that takes it back: where there is no
-// memory for one, the caller's memory is its own again at once.
-class Exposing {
- public:
-  Exposing(Transport* device, const RemoteKey& key) : device_(device), key_(key) {}
-  ~Exposing() {
-    if (!device_) return;
-    const Shortage shortage;
-    device_->conceal(key_);
-  }
-  Exposing(const Exposing&) = delete;
-  Exposing& operator=(const Exposing&) = delete;
-  void done() { device_ = nullptr; }
-
- private:
-  Transport* device_;  // null: it lets nobody at it
-  const RemoteKey key_;
-};
 
 bool hands_over(const Link& link, uint64_t feature) {
   return link.profile().bulk == Bulk::kMap && (link.peer().features & feature) != 0;
@@ -94,18 +76,13 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     block = link_.runtime().arena().find(data, size);
   Ref<Door> door;
   Status unhanded;
-  if ((shared && maps_) || block) {
-    auto made = Door::make();
-    if (made)
-      door = std::move(*made);
-    else
-      unhanded = made.status();
-  }
+  if ((shared && maps_) || block) door = make_ref<Door>();
   bool backlog, starved = false;
   std::vector<Ref<Grant>> left;  // let go of without the lock
   {
     Link::Sending sending(link_);
     if (Status status = usable(sending); !status.ok()) return status;
+    note_unhanded(sending.transport());
     const auto at = std::partition(leaving_.begin(), leaving_.end(),
                                    [](const Ref<Grant>& grant) { return !grant->left(); });
     left.assign(at, leaving_.end());
@@ -123,8 +100,7 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     region.length = size;
     region.rights = rights;
     Exposing exposing(device_ ? &sending.transport() : nullptr, {region.address, region.key});
-    if (door)
-      unhanded = hand_over(sending.transport(), region, data, shared.get(), block.get(), *door);
+    if (door) unhanded = hand_over(sending.transport(), region, data, shared, block, door);
     if (!unhanded.ok()) {
       door = nullptr;
       region.key = wire::kNotHandedOver;
@@ -167,6 +143,8 @@ Result<Ref<Grant>> AccessPort::conceal(uint64_t region) {
     if (!gone->left()) leaving_.push_back(gone);
     backlog = sending.backlog();
     dead = sending.broken();
+    sending.transport().withdraw(region);
+    note_unhanded(sending.transport());
     if (!dead) {
       sending.sender().region_gone(region);
       sending.flush();
@@ -217,6 +195,13 @@ void AccessPort::not_mapped(uint64_t& counter, const Status& why) {
     link_.runtime().audit().note(
         Incident::kBudgetMapping, link_.peer().name(),
         "memory is accessed by messages instead of being mapped: " + why.details());
+}
+
+void AccessPort::note_unhanded(const Transport& transport) {
+  const auto [count, why] = transport.not_handed();
+  if (std::exchange(late_, count) == count) return;
+  uint64_t counted = 0;  // with the transport's
+  not_mapped(counted, why);
 }
 
 Waited AccessPort::wait(Access& access, Nanos deadline) {
@@ -315,6 +300,7 @@ void AccessPort::settle_now() {
   {
     Link::Sending sending(link_);
     if (out_.pending()) sending.flush();
+    note_unhanded(sending.transport());
     ended = take_ended();
     immediates_.store(target_.immediates(), std::memory_order_release);
   }
@@ -416,6 +402,7 @@ void AccessPort::on_closed(const Status& why) {
     end_leaving();
     for (const uint64_t id : target_.ids()) {
       auto gone = target_.conceal(id, Door::kLinkOver);
+      sending.transport().withdraw(id);
       if (!gone->left()) leaving_.push_back(gone);
       if (device_ && !dead) sending.transport().conceal({gone->region.address, gone->region.key});
       grants.push_back(std::move(gone));
@@ -437,8 +424,10 @@ void AccessPort::on_lost(const Status& why) {
     out_.drop();
     end_leaving();
     grants = target_.drop();
-    for (const Ref<Grant>& grant : grants)
+    for (const Ref<Grant>& grant : grants) {
+      sending.transport().withdraw(grant->region.id);
       if (!grant->left()) leaving_.push_back(grant);
+    }
     initiator_.drop(status_of_loss(why));
     ended = take_ended();
   }

@@ -118,19 +118,23 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
 
  private:
   Status on_region(const wire::Region& region) TW_REQUIRES(link_.baton()) override;
-  Status on_region_gone(uint64_t region) override;
+  Status on_region_gone(uint64_t region) TW_REQUIRES(link_.baton()) override;
   Result<std::byte*> on_operation(const wire::OperationFrame& operation,
                                   std::span<const std::byte> here)
       TW_REQUIRES(link_.baton()) override;
   Result<std::byte*> on_outcome(const wire::OutcomeFrame& outcome,
                                 std::span<const std::byte> here) override;
   Status on_placed(wire::FrameType type) TW_REQUIRES(link_.baton()) override;
-  void settle_now() TW_REQUIRES(link_.baton()) override;
+  void settle() TW_REQUIRES(link_.baton()) override {
+    if (unsettled_) settle_now();
+  }
+  void settle_now() TW_REQUIRES(link_.baton());
 
   Status start_due() TW_REQUIRES(link_.baton()) override;
-  Status on_completion(const Completion& completion) override;
+  Status on_completion(const Completion& completion) TW_REQUIRES(link_.baton()) override;
   Status take_immediates() TW_REQUIRES(link_.baton()) override;
 
+  FrameQueue& out() TW_REQUIRES(link_.send_mutex()) override { return out_; }
   bool idle() const TW_REQUIRES(link_.send_mutex()) override {
     return !out_.pending() && initiator_.outstanding() == 0;
   }
@@ -145,6 +149,8 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   Status usable(const Link::Sending& sending) const TW_REQUIRES(link_.send_mutex());
   // A region goes by frames that was to be mapped: counted, and told once for a link.
   void not_mapped(uint64_t& counter, const Status& why) TW_REQUIRES(link_.send_mutex());
+  // The same of regions that waited to be handed over, and were not.
+  void note_unhanded(const Transport& transport) TW_REQUIRES(link_.send_mutex());
   // What is mapped is done at once, unless it has to wait for something before it.
   bool may_map() const { return !fenced_.load(std::memory_order_acquire) && !over(); }
   bool writing() const { return writing_.load(std::memory_order_acquire); }
@@ -163,6 +169,8 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   const bool maps_;  // both ends do, and the transport hands memory over
   const bool maps_blocks_;
 
+  FrameQueue out_ TW_GUARDED_BY(link_.send_mutex());
+  bool unsettled_ TW_GUARDED_BY(link_.baton()) = false;
   Target target_ TW_GUARDED_BY(link_.send_mutex());
   Initiator initiator_ TW_GUARDED_BY(link_.send_mutex());
 
@@ -172,6 +180,7 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   // Of this end's memory, and of the peer's.
   uint64_t unhanded_ TW_GUARDED_BY(link_.send_mutex()) = 0;
   uint64_t unmapped_ TW_GUARDED_BY(link_.send_mutex()) = 0;
+  uint64_t late_ TW_GUARDED_BY(link_.send_mutex()) = 0;  // of Transport::not_handed(), noted
   Status unmapped_why_ TW_GUARDED_BY(link_.send_mutex());
   std::atomic<bool> fenced_{false};  // some of what was begun before the last fence has not ended
   // Writes by frames have not ended. They may be to memory of an arena that was exposed twice, once

@@ -46,6 +46,9 @@ LinkStats Link::stats() {
     stats.crowded_why = sender_.crowded();
     stats.accesses = memory_->counters();
     stats.unmapped_why = memory_->unmapped();
+    const auto [late, why] = transport_->not_handed();
+    stats.accesses.unhanded += late;
+    if (stats.unmapped_why.ok()) stats.unmapped_why = why;
   }
   stats.facts = transport_->facts();
   stats.fetches = fetching();

@@ -70,7 +70,7 @@ class MessagePort : public Port {
 };
 
 // Frames by which the peers let each other at their memory. The link asks due() and settle() all
-// the time: they cost a load while there is nothing to do.
+// the time: they cost a load, and a call, while there is nothing to do.
 class MemoryPort : public Port {
  public:
   // Baton held: operations wait for the device.
@@ -78,9 +78,7 @@ class MemoryPort : public Port {
   virtual Status start_due() = 0;
   // Baton held: after what was received has been dealt with, sends answers, and ends what has
   // ended.
-  void settle() {
-    if (unsettled_) settle_now();
-  }
+  virtual void settle() = 0;
 
   // Frames, baton held: see Receiver::Sink.
   virtual Status on_region(const wire::Region& region) = 0;
@@ -109,7 +107,7 @@ class MemoryPort : public Port {
   virtual Status take_immediates() = 0;
 
   // Send lock held. Frames that take turns with the messages.
-  FrameQueue& out() { return out_; }
+  virtual FrameQueue& out() = 0;
   // Send lock held: nothing is left to be sent, and the device has ended what it began.
   virtual bool idle() const = 0;
   // Send lock held: the device may be at work on memory of this process.
@@ -120,11 +118,7 @@ class MemoryPort : public Port {
   virtual const Status& unmapped() const = 0;
 
  protected:
-  virtual void settle_now() = 0;
-
-  FrameQueue out_;  // send lock
   std::atomic<bool> due_{false};
-  bool unsettled_ = false;  // baton
 
   // The place lock may be taken with the send lock held, and nothing is taken inside it.
   Mutex place_mutex_;

@@ -20,14 +20,17 @@ Result<MemoryMap> for_us(Result<MemoryMap> map) {
 
 }  // namespace
 
-Result<Ref<Door>> Door::make() {
+Result<Fd> Door::build() {
   auto file = make_memfd("tensorwire-door", page_size());
   if (!file) return file.status();
   if (Status status = seal_memfd(file->get(), kSharedSeals); !status.ok()) return status;
   auto map = MemoryMap::map(file->get(), page_size(), PROT_READ | PROT_WRITE, MAP_SHARED);
   if (!map) return map.status();
-  new (map->data()) DoorWords;
-  return Ref<Door>::adopt(new Door(std::move(*file), std::move(*map)));
+  map_ = std::move(*map);
+  auto* const shared = new (map_.data()) DoorWords;
+  shared->state.store(inner_.state.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  words_.store(shared, std::memory_order_release);
+  return std::move(*file);
 }
 
 Result<Ref<MappedMemory>> MappedMemory::map(Fd file, Fd door, uint64_t file_size,

@@ -34,28 +34,27 @@ class Door final : public RefCounted {
  public:
   enum State : uint32_t { kOpen, kConcealed, kLinkOver };
 
-  static Result<Ref<Door>> make();
-
-  int file() const { return file_.get(); }
-  // Once the peer has it.
-  void close_file() { file_.reset(); }
+  // The file by which a peer has it, made now: until then it costs no descriptor and no page. Once,
+  // and never while another thread shuts it. RESOURCE_EXHAUSTED.
+  Result<Fd> build();
   // Nobody enters any more. Who is inside sees it before it sees what is stored afterwards.
   void shut(State why) {
+    DoorWords& words = this->words();
     uint32_t open = kOpen;
     if (why == kLinkOver)
-      words().state.store(why, std::memory_order_seq_cst);
+      words.state.store(why, std::memory_order_seq_cst);
     else
-      words().state.compare_exchange_strong(open, why, std::memory_order_seq_cst);
+      words.state.compare_exchange_strong(open, why, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   bool empty() const { return words().inside.load(std::memory_order_seq_cst) == 0; }
 
  private:
-  Door(Fd file, MemoryMap map) : file_(std::move(file)), map_(std::move(map)) {}
-  DoorWords& words() const { return *reinterpret_cast<DoorWords*>(map_.data()); }
+  DoorWords& words() const { return *words_.load(std::memory_order_acquire); }
 
-  Fd file_;
-  const MemoryMap map_;
+  MemoryMap map_;
+  DoorWords inner_;  // before it is built
+  std::atomic<DoorWords*> words_{&inner_};
 };
 
 class MappedMemory final : public RefCounted {

@@ -19,12 +19,12 @@ Result<bool> Transport::fetch(uint64_t, const RegionRef&, std::byte*) {
 
 size_t Transport::completed(std::span<Completion>) { return 0; }
 
-Status Transport::hand_over(uint64_t, const SharedMemory&, bool, const Door&) {
+Status Transport::hand_over(uint64_t, Ref<SharedMemory>, bool, Ref<Door>) {
   return {Code::kUnimplemented,
           std::string("transport ") + profile().name + " hands no memory over"};
 }
 
-Status Transport::hand_over(uint64_t, Slab&, const Door&) {
+Status Transport::hand_over(uint64_t, Ref<Slab>, Ref<Door>) {
   return {Code::kUnimplemented,
           std::string("transport ") + profile().name + " hands no memory over"};
 }

@@ -203,12 +203,21 @@ class Transport {
   // ---- one-sided operations that the peer does by loads and stores ----
 
   // Send lock held. Hands shared memory to the peer, which can take it under the region's number
-  // before it reads what is sent from now on. kResourceExhausted; kUnavailable: the link is broken;
-  // kUnimplemented: by this transport nothing is.
-  virtual Status hand_over(uint64_t region, const SharedMemory& memory, bool writable,
-                           const Door& door);
+  // before it reads what is sent from now on: where it takes in nothing at the moment, this waits,
+  // and so does what is sent. kResourceExhausted; kUnavailable: the link is broken; kUnimplemented:
+  // by this transport nothing is.
+  virtual Status hand_over(uint64_t region, Ref<SharedMemory> memory, bool writable,
+                           Ref<Door> door);
   // The same of memory that lies in a slab of the arena, to be read.
-  virtual Status hand_over(uint64_t region, Slab& slab, const Door& door);
+  virtual Status hand_over(uint64_t region, Ref<Slab> slab, Ref<Door> door);
+  // Send lock held: what waits to be handed over for it is not.
+  virtual void withdraw(uint64_t) {}
+  // Send lock held: what had to wait, and could not be handed over then. `why`: the last one.
+  struct NotHanded {
+    uint64_t count = 0;
+    Status why;
+  };
+  virtual NotHanded not_handed() const { return {}; }
   // Baton held: what the peer has handed over under this number, once. A status: the peer broke the
   // protocol.
   virtual Result<HandedOver> take_over(uint64_t region);

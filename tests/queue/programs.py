@@ -7,12 +7,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from random import Random
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from tests.alarms import alarmed
 
 import tensorwire
 from tensorwire import queue
@@ -61,29 +61,12 @@ def wait_for_one(target: str, name: str) -> None:
         say(client.get(30)["number"])
 
 
-def _alarmed(rounds: int, do: Callable[[], object], done: Callable[[], bool]) -> int:
-    """Does something until it is ``done``; KeyboardInterrupt comes at any moment of it, over and
-    over in the first ``rounds``. How often it has come."""
-    random = Random(1)
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    came = 0
-    while not done():
-        rounds -= 1
-        try:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 5e-4) if rounds > 0 else 0)
-            do()
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except KeyboardInterrupt:
-            came += 1
-    return came
-
-
 def get_between_alarms(target: str, name: str, items: int, rounds: int, prefetch: int) -> None:
     """Says how many interrupts have come, and all that it has got."""
     found: list[int] = []
     with queue.connect(target, name, prefetch=prefetch) as client:
         # No signal is handled between the return of a `get` and the list.
-        came = _alarmed(
+        came = alarmed(
             rounds,
             lambda: found.extend(map(client.get, (30,))),
             lambda: len(found) == items,
@@ -103,10 +86,55 @@ def put_between_alarms(target: str, name: str, items: int, rounds: int) -> None:
         put.extend([number for _ in map(client.put, (number,), (30,))])
 
     with queue.connect(target, name) as client:
-        came = _alarmed(rounds, put_next, lambda: len(put) == items)
+        came = alarmed(rounds, put_next, lambda: len(put) == items)
         client.flush(30)
     say(came)
     say(put)
+
+
+def local_between_alarms(end: str, items: int, rounds: int, capacity: int, latest: float) -> None:
+    """The main thread gets, or puts, at a queue of its own process, and another one does the rest.
+    Says how many interrupts have come, the numbers whose put has returned, those that were got,
+    what the queue has counted, and whether it still works."""
+    server = tensorwire.server(ThreadPoolExecutor(1))
+    own = queue.serve(server, "queue", capacity=capacity, capacity_bytes=1 << 30)
+    put: list[int] = []
+    got: list[int] = []
+    number = 0
+
+    def put_next() -> None:
+        nonlocal number
+        number += 1
+        put.extend([number for _ in map(own.put, (number,), (30,))])
+
+    def get_next() -> None:
+        got.extend(map(own.get, (30,)))
+
+    def get_some() -> None:
+        for found in map(own.get_batch, (3,), (30,)):
+            got.extend(found)
+
+    def other() -> None:
+        if end == "put":
+            with suppress(queue.ClosedError):
+                while True:
+                    get_next()
+        else:
+            while number < items:
+                put_next()
+
+    with ThreadPoolExecutor(1) as pool:
+        rest = pool.submit(other)
+        if end == "put":
+            came = alarmed(rounds, put_next, lambda: len(put) == items, latest)
+            own.close()
+        else:
+            do = get_next if end == "get" else get_some
+            came = alarmed(rounds, do, lambda: len(got) == items, latest)
+        rest.result()
+    stats = own.stats()
+    for said in (came, put, got, stats[:7], stats.waiting_producers + stats.waiting_consumers):
+        say(said)
 
 
 def wait_for_room(target: str, name: str) -> None:

@@ -229,6 +229,23 @@ def test_ctrl_c_at_any_moment_of_a_put_leaves_an_item_whole(
     assert got == sorted({*got, *literal_eval(child.stdout.readline())})
 
 
+@pytest.mark.parametrize("latest", [2e-5, 2e-4])
+@pytest.mark.parametrize("capacity", [1, 64])
+@pytest.mark.parametrize("end", ["get", "get_batch", "put"])
+def test_ctrl_c_at_any_moment_in_the_server_s_own_process_loses_no_item(
+    start: Callable[..., Any], end: str, capacity: int, latest: float
+) -> None:
+    child = start("local_between_alarms", end, 1500, 3000, capacity, latest)
+    came, put, got, counted, waiting = (literal_eval(child.stdout.readline()) for _ in range(5))
+    assert came > 100
+    assert got == sorted(set(got)), "each once, in the order in which they were put"
+    assert set(put) <= set(got)
+    if end != "put":
+        assert got == put
+    assert counted == (0, 0, 0, len(got), len(got), 0, 0)
+    assert waiting == 0
+
+
 # Of JAX, where another test has imported it.
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_is_told_to_connect_itself(serve: Any) -> None:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import gc
+from ast import literal_eval
 from concurrent import futures
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from tests import forked
 from tests.remote.pairs import PATIENCE, Pair, pair
 from tests.weights.other import eventually
 
@@ -276,3 +278,19 @@ def test_slots_that_are_none_for_the_channel_are_not_believed(
             remote.sender(shared.device, "c")
         other.conceal()
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize(("transport", "latest"), [("shm", 3e-4), ("tcp", 1.5e-3)])
+def test_ctrl_c_at_any_moment_of_a_put_leaves_a_tensor_whole(
+    transport: str, latest: float, static: bool
+) -> None:
+    child = forked.start("tests.remote.interrupted", (transport, static, 300, 1500, latest), {})
+    try:
+        came, put, got = (literal_eval(child.stdout.readline()) for _ in range(3))
+    finally:
+        child.kill()
+    assert came > 100
+    numbers = [number for (number,) in got]
+    assert numbers == sorted({*numbers}), "each once, in the order in which they were put"
+    assert {*put} <= {*numbers}

@@ -8,6 +8,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 import numpy as np
+from tests import forked
 from tests.remote.pairs import PATIENCE, Pair, pair
 
 from tensorwire import _core, audit, remote
@@ -126,3 +127,11 @@ def test_memory_that_was_not_made_for_it_says_so() -> None:
         tensor = there.device.open(exposed.handle)
         assert tensor.path() == there.device.path()
     assert isinstance(there.device.path(), remote.Path)
+
+
+def test_a_burst_is_mapped_where_few_descriptors_may_be_on_their_way() -> None:
+    child = forked.start("tests.remote.crowded", 1000, {})
+    try:
+        assert [child.stdout.readline() for _ in range(2)] == ["1000\n", "0\n"]
+    finally:
+        child.kill()

@@ -104,6 +104,19 @@ TEST_CASE_TEMPLATE("blocking: a wait for a word", Way, TENSORWIRE_WAYS) {
     check_done(await(3, kNoTime));
     CHECK(value == 3);
   }
+  SUBCASE("is interrupted, also where the word comes meanwhile") {
+    struct Both {
+      AccessPort& side;
+      uint64_t region;
+    } both{ends.here(), region};
+    const auto comes = [](void* context) {
+      auto& [side, of] = *static_cast<Both*>(context);
+      (void)update(side, Kind::kFetchAdd, of, 8, 2);
+      return 1;
+    };
+    check_interrupted(await(5, {patience(), comes, &both}));
+    check_done(await(5, kNoTime));
+  }
   SUBCASE("is over once the peer has written so much") {
     std::thread waits([&] { check_done(await(5, patient())); });
     (void)update(ends.here(), Kind::kFetchAdd, region, 8, 2);

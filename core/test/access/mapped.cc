@@ -13,11 +13,14 @@ namespace {
 using wire::OperationKind;
 
 struct Mappings {
-  Mappings() : owner(memories.make(8192).value()), door(Door::make().value()) {}
+  Mappings()
+      : owner(memories.make(8192).value()),
+        door(make_ref<Door>()),
+        door_file(door->build().value()) {}
 
   Status add(uint64_t id, uint64_t address, uint64_t length, Rights rights, bool writable = true) {
     Fd file = writable ? Fd(dup(owner->file())) : reopen_read_only(owner->file()).value();
-    auto peer = MappedMemory::map(std::move(file), Fd(dup(door->file())), owner->file_size(),
+    auto peer = MappedMemory::map(std::move(file), Fd(dup(door_file.get())), owner->file_size(),
                                   make_ref<MappingTally>());
     REQUIRE(peer.ok());
     wire::Region region;
@@ -41,6 +44,7 @@ struct Mappings {
   SharedMemories memories{1 << 20};
   Ref<SharedMemory> owner;
   Ref<Door> door;
+  Fd door_file;
   Copier copier;
   MappedRegions regions{copier};
   alignas(8) std::array<std::byte, 8192> local{};

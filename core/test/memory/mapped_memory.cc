@@ -12,9 +12,9 @@ namespace {
 
 struct Both {
   explicit Both(size_t size = 10'000, bool writable = true)
-      : owner(memories.make(size).value()), door(Door::make().value()) {
+      : owner(memories.make(size).value()), door(make_ref<Door>()) {
     Fd file = writable ? Fd(dup(owner->file())) : reopen_read_only(owner->file()).value();
-    peer = MappedMemory::map(std::move(file), Fd(dup(door->file())), owner->file_size(), tally)
+    peer = MappedMemory::map(std::move(file), door->build().value(), owner->file_size(), tally)
                .value();
   }
 

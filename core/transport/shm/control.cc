@@ -37,7 +37,8 @@ void close_elsewhere(Fd fd) {
 
 }  // namespace
 
-Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const int> descriptors) {
+Result<ShmSent> try_shm_frame(int socket, const wire::ShmFrame& frame,
+                              std::span<const int> descriptors) {
   std::array<std::byte, wire::kShmFrameSize> bytes;
   wire::encode(bytes, frame);
   iovec run{bytes.data(), bytes.size()};
@@ -57,13 +58,20 @@ Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const i
   for (;;) {
     const ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     // A stream socket takes so small a message whole or not at all.
-    if (n == static_cast<ssize_t>(bytes.size())) return {};
+    if (n == static_cast<ssize_t>(bytes.size())) return ShmSent::kSent;
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == ETOOMANYREFS))
-      return {Code::kResourceExhausted, "too many descriptors are on their way to the peer"};
+    if (n < 0 && errno == EAGAIN) return ShmSent::kFull;
+    if (n < 0 && errno == ETOOMANYREFS) return ShmSent::kCrowded;
     return errno_status(Code::kUnavailable, "cannot hand a descriptor to the peer",
                         n < 0 ? errno : EIO);
   }
+}
+
+Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const int> descriptors) {
+  const auto sent = try_shm_frame(socket, frame, descriptors);
+  if (!sent) return sent.status();
+  if (*sent == ShmSent::kSent) return {};
+  return {Code::kResourceExhausted, "too many descriptors are on their way to the peer"};
 }
 
 void ring_shm_bell(int socket) {

@@ -20,8 +20,17 @@ struct ShmMessage {
   std::vector<Fd> descriptors;
 };
 
-// One whole frame, not blocking. RESOURCE_EXHAUSTED: the peer has not taken enough of the earlier
-// ones. UNAVAILABLE: the peer is gone.
+// What has become of a frame.
+enum class ShmSent : uint8_t {
+  kSent,
+  kFull,     // not sent: the peer has not taken enough of the earlier ones
+  kCrowded,  // not sent: descriptors of this user's are on their way, to anybody, and not taken
+};
+
+// One whole frame, not blocking. UNAVAILABLE: the peer is gone.
+Result<ShmSent> try_shm_frame(int socket, const wire::ShmFrame& frame,
+                              std::span<const int> descriptors);
+// As try_shm_frame(). RESOURCE_EXHAUSTED: it was not sent.
 Status send_shm_frame(int socket, const wire::ShmFrame& frame, std::span<const int> descriptors);
 
 // Has the peer look at the rings. Never blocks, whatever the peer does: a socket's two ends share

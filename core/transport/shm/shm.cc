@@ -85,7 +85,9 @@ ShmTransport::ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int sid
       memory_(std::move(memory)),
       nudge_(std::move(nudge)),
       rings_(open_rings(memory_.data(), capacity, side)),
-      peer_arena_(make_ref<PeerArena>()) {}
+      peer_arena_(make_ref<PeerArena>()) {
+  (void)setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kControlBytes, sizeof kControlBytes);
+}
 
 ShmTransport::~ShmTransport() { unwatch(); }
 
@@ -98,6 +100,14 @@ void ShmTransport::ring_peer(Sleeper sleeper) {
 
 Result<size_t> ShmTransport::send(std::span<const iovec> data) {
   if (gone()) return gone_status();
+  if (!waiting_.empty()) {
+    const auto handed = hand_waiting();
+    if (!handed) return handed.status();
+    if (!*handed) {
+      rings_.abandon();  // it is not for room in the ring that this end waits
+      return size_t{0};
+    }
+  }
   auto written = rings_.write(data);
   if (written && *written != 0) {
     trace_send(*written);
@@ -163,12 +173,13 @@ Status ShmTransport::watch(Poller& poller, Ref<Watcher> watcher) {
   const MutexLock lock(watch_mutex_);
   auto nudge = poller.watch(nudge_.get(), EPOLLIN, watcher, kNudge);
   if (!nudge) return nudge.status();
-  auto control = poller.watch(socket_.get(), EPOLLIN | EPOLLRDHUP, watcher, kControl);
+  auto control = poller.watch(socket_.get(), kListen, watcher, kControl);
   if (!control) {
     poller.unwatch(*nudge, nudge_.get());
     return control.status();
   }
   poller_ = &poller;
+  watcher_ = std::move(watcher);
   nudge_watch_ = *nudge;
   control_watch_ = *control;
   return {};
@@ -178,9 +189,11 @@ void ShmTransport::unwatch() {
   stop_listening();
   Poller* poller;
   Poller::Watch nudge;
+  Ref<Watcher> watcher;  // let go of without the lock
   {
     const MutexLock lock(watch_mutex_);
     poller = std::exchange(poller_, nullptr);
+    watcher = std::move(watcher_);
     nudge = nudge_watch_;
   }
   if (poller) poller->unwatch(nudge, nudge_.get());
@@ -205,15 +218,27 @@ void ShmTransport::arm(bool) {
 
 void ShmTransport::disarm() { rings_.awake(); }
 
-Transport::Meaning ShmTransport::meaning(uint32_t tag, uint32_t) {
+Transport::Meaning ShmTransport::meaning(uint32_t tag, uint32_t events) {
   if (tag == kNudge) {
     eventfd_t value;
     (void)eventfd_read(nudge_.get(), &value);
     return Meaning::kActivity;
   }
+  const bool room = tag == kRetry || (events & EPOLLOUT) != 0;
+  if (room) {
+    {
+      const MutexLock lock(watch_mutex_);
+      if (tag == kControl && poller_ && control_watch_ != 0)
+        poller_->rearm(control_watch_, socket_.get(), kListen);
+      no_room_.store(false, std::memory_order_release);
+    }
+    interrupt();  // whoever drives sends
+  }
+  if (tag == kRetry) return Meaning::kActivity;
   auto got = take_announcements(kFramesAtOnce);
   if (got && *got == ShmFrameReader::Got::kFrame) return Meaning::kActivity;
-  if (got && *got == ShmFrameReader::Got::kNothing) return Meaning::kNone;
+  if (got && *got == ShmFrameReader::Got::kNothing)
+    return room ? Meaning::kActivity : Meaning::kNone;
   stop_listening();
   if (got) return Meaning::kHungUp;
   const Code code = got.status().code();
@@ -224,39 +249,6 @@ Transport::Meaning ShmTransport::meaning(uint32_t tag, uint32_t) {
 void ShmTransport::hang_up() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
 // ---- memory ----
-
-// What the arena has given up goes back to the system once the peer lets go of it too.
-Status ShmTransport::take_back() {
-  for (auto it = shared_.begin(); it != shared_.end();) {
-    if (!it->second->dropped()) {
-      ++it;
-      continue;
-    }
-    wire::ShmFrame frame;
-    frame.type = wire::ShmFrameType::kSlabGone;
-    frame.slab = it->second->index();
-    frame.generation = it->second->generation();
-    if (Status status = send_shm_frame(socket_.get(), frame, {}); !status.ok()) return status;
-    it = shared_.erase(it);
-  }
-  return {};
-}
-
-Status ShmTransport::share(Slab& slab) {
-  auto known = shared_.find(slab.index());
-  if (known != shared_.end() && known->second.get() == &slab) return {};
-  if (Status status = take_back(); !status.ok()) return status;
-  wire::ShmFrame frame;
-  frame.type = wire::ShmFrameType::kSlab;
-  frame.slab = slab.index();
-  frame.generation = slab.generation();
-  frame.size = slab.size();
-  const int descriptors[] = {slab.fd()};
-  if (Status status = send_shm_frame(socket_.get(), frame, descriptors); !status.ok())
-    return status;
-  shared_.emplace(slab.index(), Ref<Slab>::share(&slab));
-  return {};
-}
 
 Result<ShmFrameReader::Got> ShmTransport::take_announcements(int most) {
   const MutexLock lock(control_mutex_);
@@ -306,34 +298,6 @@ Result<Located> ShmTransport::locate(const RegionRef& region) {
   return peer_arena_->locate(region);
 }
 
-Status ShmTransport::hand_over(uint64_t region, const SharedMemory& memory, bool writable,
-                               const Door& door) {
-  wire::ShmFrame frame;
-  frame.type = wire::ShmFrameType::kRegion;
-  frame.slab = static_cast<uint32_t>(region);
-  frame.generation = static_cast<uint32_t>(region >> 32);
-  frame.size = memory.file_size();
-  Fd readable;
-  if (!writable) {
-    auto copy = reopen_read_only(memory.file());
-    if (!copy) return copy.status();
-    readable = std::move(*copy);
-  }
-  const int descriptors[] = {writable ? memory.file() : readable.get(), door.file()};
-  return send_shm_frame(socket_.get(), frame, descriptors);
-}
-
-Status ShmTransport::hand_over(uint64_t region, Slab& slab, const Door& door) {
-  if (Status status = share(slab); !status.ok()) return status;
-  wire::ShmFrame frame;
-  frame.type = wire::ShmFrameType::kBlock;
-  frame.slab = slab.index();
-  frame.generation = slab.generation();
-  frame.size = region;
-  const int descriptors[] = {door.file()};
-  return send_shm_frame(socket_.get(), frame, descriptors);
-}
-
 Status ShmTransport::handed_twice(uint64_t region) const {
   if (!handed_.contains(region) && !in_slabs_.contains(region) && !refused_.contains(region))
     return {};
@@ -362,7 +326,7 @@ Status ShmTransport::refuse(uint64_t region, Status why) {
 HandedOver ShmTransport::refused(uint64_t region) {
   const MutexLock lock(control_mutex_);
   if (auto found = refused_.extract(region)) return {{}, std::move(found.mapped())};
-  return {{}, {Code::kNotFound, "the peer has handed no memory over for it"}};
+  return {{}, {Code::kNotFound, "the peer has not handed its memory over: its log says why"}};
 }
 
 Status ShmTransport::map_region(ShmMessage message) {

@@ -3,7 +3,10 @@
 // large.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,9 +47,11 @@ class ShmTransport final : public Transport {
   Ref<LeasedView> held(std::span<const std::byte> bytes) override {
     return peer_arena_->held(bytes);
   }
-  Status hand_over(uint64_t region, const SharedMemory& memory, bool writable,
-                   const Door& door) override;
-  Status hand_over(uint64_t region, Slab& slab, const Door& door) override;
+  Status hand_over(uint64_t region, Ref<SharedMemory> memory, bool writable,
+                   Ref<Door> door) override;
+  Status hand_over(uint64_t region, Ref<Slab> slab, Ref<Door> door) override;
+  void withdraw(uint64_t region) override;
+  NotHanded not_handed() const override { return not_handed_; }
   Result<HandedOver> take_over(uint64_t region) override;
   Result<HandedOver> take_over(uint64_t region, uint64_t offset, uint64_t length) override;
 
@@ -54,10 +59,14 @@ class ShmTransport final : public Transport {
   // pieces. Each takes two of the mappings that the kernel gives a process (vm.max_map_count,
   // 65,530 by default), so that one peer takes an eighth of them.
   static constexpr size_t kMaxMapped = 4096;
+  // How long what is sent waits for descriptors that others have not taken.
+  static constexpr Nanos kCrowdedPatience = 250 * kMillisecond;
 
  private:
   static constexpr uint32_t kNudge = 1;
   static constexpr uint32_t kControl = 2;
+  static constexpr uint32_t kRetry = 3;
+  static constexpr uint32_t kListen = EPOLLIN | EPOLLRDHUP;
   static constexpr int kFramesAtOnce = 16;
   // More than fit into a socket's buffer.
   static constexpr int kAllFrames = 4096;
@@ -67,12 +76,36 @@ class ShmTransport final : public Transport {
 
   static constexpr size_t kMaxMappedBytes = size_t{1} << 40;
 
+  // Of frames that the peer has not taken: 64, as the kernel counts. Each keeps two descriptors on
+  // their way, of those that the kernel lets all processes of a user have there (ulimit -n).
+  static constexpr int kControlBytes = 24 << 10;
+  // How often descriptors that others have not taken are looked after: nothing tells.
+  static constexpr Nanos kCrowdedLook = 2 * kMillisecond;
+
   ShmTransport(Fd socket, MemoryMap memory, size_t capacity, int side, Fd nudge,
                const shm::Settings& settings);
   void ring_peer(Sleeper sleeper);
   void stop_listening();
   // Tells the peer of shared slabs that the arena has given up, and lets go of them.
-  Status take_back();
+  Result<ShmSent> take_back();
+  // As share().
+  Result<ShmSent> announce(Slab& slab);
+  // What is to be handed over. Its descriptors are made at its turn.
+  struct HandOver {
+    uint64_t region = 0;
+    Ref<SharedMemory> memory;  // null: it lies in `slab`
+    bool writable = false;
+    Ref<Slab> slab;
+    Ref<Door> door;
+    Fd door_file;
+  };
+  Status hand_over(HandOver what);
+  // RESOURCE_EXHAUSTED: it cannot be handed over.
+  Result<ShmSent> hand_now(HandOver& what);
+  // False: some still wait. UNAVAILABLE.
+  Result<bool> hand_waiting();
+  // Has hand_waiting() called once there may be room. False: not any more.
+  bool await_room(ShmSent why);
   // Takes in what the peer has announced; at most `most` frames, as it can send without end. kEnd:
   // it hung up.
   Result<ShmFrameReader::Got> take_announcements(int most);
@@ -101,7 +134,14 @@ class ShmTransport final : public Transport {
 
   std::atomic<bool> interrupted_{false};
 
-  std::map<uint32_t, Ref<Slab>> shared_;  // by index; send lock
+  // ---- send lock ----
+  std::map<uint32_t, Ref<Slab>> shared_;  // by index
+  std::deque<HandOver> waiting_;          // at most kMaxMapped, in the order of their regions
+  Nanos crowded_since_ = 0;               // 0: it is not crowded
+  bool patient_ = true;                   // it has not been crowded for too long
+  NotHanded not_handed_;
+  // Nothing is tried before there may be room.
+  std::atomic<bool> no_room_{false};
 
   const Ref<PeerArena> peer_arena_;
   const Ref<MappingTally> mapped_ = make_ref<MappingTally>();
@@ -113,6 +153,7 @@ class ShmTransport final : public Transport {
 
   Mutex watch_mutex_;  // guards what follows: events may come while watch() is still at it
   Poller* poller_ TW_GUARDED_BY(watch_mutex_) = nullptr;
+  Ref<Watcher> watcher_ TW_GUARDED_BY(watch_mutex_);
   Poller::Watch nudge_watch_ TW_GUARDED_BY(watch_mutex_) = 0;
   Poller::Watch control_watch_ TW_GUARDED_BY(watch_mutex_) = 0;
 };

@@ -6,22 +6,21 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.queue import items
 from tensorwire.queue.conversation import ends, left
 from tensorwire.queue.errors import EmptyError, FullError, check_process
 from tensorwire.queue.serving import Service
-from tensorwire.queue.store import ItemTicket, Stats, Store
+from tensorwire.queue.store import ItemTicket, RoomTicket, Stats, Store
 from tensorwire.queue.wire import MAX_ITEMS
 from tensorwire.rpc import Server, lifetime
-from tensorwire.rpc.waiting import News, wait
+from tensorwire.rpc.waiting import Bell, News
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tensorwire.queue.store import Item, RoomTicket
     from tensorwire.tensors import Framework
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -69,18 +68,22 @@ class Queue:
         for an object larger than the queue's ``capacity_bytes``; TypeError and ValueError for what
         cannot travel.
         """
-        event = threading.Event()
-        end = ends(timeout)
-        ticket = self._offer(obj, event.set)
-        if ticket is None:
-            return
+        ticket = self._ticket(obj)
         try:
-            while not self._store.settled(ticket):
-                if not wait(event, left(end)) and self._store.withdraw(ticket):
-                    raise self._full(timeout)
-        except BaseException:
+            self._put(ticket, timeout)
+        except BaseException:  # Ctrl-C, too: what the queue has not taken it never takes
             self._store.withdraw(ticket)
             raise
+
+    def _put(self, ticket: RoomTicket, timeout: float | None) -> None:
+        end = ends(timeout)
+        bell = Bell()
+        ticket.wake = bell.ring
+        if self._store.enter(ticket):
+            return
+        while not self._store.settled(ticket):
+            if not bell.wait(left(end)) and self._store.withdraw(ticket):
+                raise self._full(timeout)
 
     def put_batch(self, objects: Iterable[object], timeout: float | None = None) -> None:
         """Puts objects in their order. Raises what ``put`` raises; ``accepted`` of a FullError is
@@ -96,12 +99,13 @@ class Queue:
 
     async def put_async(self, obj: object, timeout: float | None = None) -> None:
         """As ``put``, in an event loop. A cancelled one has not put its object."""
-        news = News()
-        end = ends(timeout)
-        ticket = self._offer(obj, news.wake)
-        if ticket is None:
-            return
+        ticket = self._ticket(obj)
         try:
+            end = ends(timeout)
+            news = News()
+            ticket.wake = news.wake
+            if self._store.enter(ticket):
+                return
             while not self._store.settled(ticket):
                 if not await news.wait(left(end)) and self._store.withdraw(ticket):
                     raise self._full(timeout)
@@ -122,10 +126,10 @@ class Queue:
         except FullError:
             raise self._full(timeout, accepted) from None
 
-    def _offer(self, obj: object, wake: Callable[[], object]) -> RoomTicket | None:
+    def _ticket(self, obj: object) -> RoomTicket:
         check_process(self._generation, self.name)
         item = items.encoded(obj, self.name, self._store.capacity_bytes)
-        return self._store.offer(items.kept(item), wake)
+        return RoomTicket(items.kept(item))
 
     def _full(self, timeout: float | None, accepted: int = 0) -> FullError:
         return FullError(f"queue {self.name!r} had no room within {timeout or 0:g} s", accepted)
@@ -140,80 +144,95 @@ class Queue:
         Raises EmptyError; ClosedError once the queue is closed and empty; ValueError for an item
         that is damaged, or has elements that the framework lacks: that one is gone.
         """
-        check_process(self._generation, self.name)
-        item = self._store.take_first() or self._take(1, timeout)[0]
-        return items.decoded(item, self._framework)
+        ticket = ItemTicket(1)
+        try:
+            check_process(self._generation, self.name)
+            if not self._store.take_first(ticket):
+                self._take(ticket, timeout)
+            return self._decoded(ticket)
+        except BaseException:  # Ctrl-C, too: the next one gets it
+            self._store.forgo(ticket)
+            raise
 
     def get_batch(self, most: int, timeout: float | None = None) -> list[Any]:
         """Takes 1 to ``most`` objects: those that are there, or the first that comes. Raises what
         ``get`` raises, ValueError for the first one only; a later one begins the next batch."""
-        return self._decoded_batch(self._take(most, timeout))
+        ticket = ItemTicket(checked_batch(most))
+        try:
+            check_process(self._generation, self.name)
+            if not self._store.take_now(ticket):
+                self._take(ticket, timeout)
+            return self._decoded_batch(ticket)
+        except BaseException:
+            self._store.forgo(ticket)
+            raise
 
     async def get_async(self, timeout: float | None = None) -> Any:
         """As ``get``, in an event loop. A cancelled one takes no object."""
-        return self._decoded((await self._take_async(1, timeout))[0])
+        ticket = ItemTicket(1)
+        try:
+            check_process(self._generation, self.name)
+            if not self._store.take_first(ticket):
+                await self._take_async(ticket, timeout)
+            return self._decoded(ticket)
+        except BaseException:
+            self._store.forgo(ticket)
+            raise
 
     async def get_batch_async(self, most: int, timeout: float | None = None) -> list[Any]:
         """As ``get_batch``, in an event loop."""
-        return self._decoded_batch(await self._take_async(most, timeout))
+        ticket = ItemTicket(checked_batch(most))
+        try:
+            check_process(self._generation, self.name)
+            if not self._store.take_now(ticket):
+                await self._take_async(ticket, timeout)
+            return self._decoded_batch(ticket)
+        except BaseException:
+            self._store.forgo(ticket)
+            raise
 
-    def _take(self, most: int, timeout: float | None) -> list[Item]:
-        check_process(self._generation, self.name)
-        most = checked_batch(most)
-        if found := self._store.take_now(most):
-            return found
-        event = threading.Event()
-        ticket = self._store.take(most, event.set)
-        if not ticket.items:
-            end = ends(timeout)
-            try:
-                while not self._store.check(ticket):
-                    if not wait(event, left(end)) and self._store.cancel(ticket):
-                        raise self._empty(timeout)
-            except BaseException:
-                self._forgo(ticket)
-                raise
-        self._store.confirm(len(ticket.items))
-        return ticket.items
+    def _take(self, ticket: ItemTicket, timeout: float | None) -> None:
+        """Waits until it has items."""
+        end = ends(timeout)
+        bell = Bell()
+        ticket.wake = bell.ring
+        self._store.wait(ticket)
+        while not self._store.check(ticket):
+            if not bell.wait(left(end)) and self._store.cancel(ticket):
+                raise self._empty(timeout)
+        self._store.deliver(ticket)
 
-    async def _take_async(self, most: int, timeout: float | None) -> list[Item]:
-        check_process(self._generation, self.name)
-        most = checked_batch(most)
-        if found := self._store.take_now(most):
-            return found
+    async def _take_async(self, ticket: ItemTicket, timeout: float | None) -> None:
+        end = ends(timeout)
         news = News()
-        ticket = self._store.take(most, news.wake)
-        if not ticket.items:
-            end = ends(timeout)
-            try:
-                while not self._store.check(ticket):
-                    if not await news.wait(left(end)) and self._store.cancel(ticket):
-                        raise self._empty(timeout)
-            except BaseException:
-                self._forgo(ticket)
-                raise
-        self._store.confirm(len(ticket.items))
-        return ticket.items
-
-    def _forgo(self, ticket: ItemTicket) -> None:
-        if not self._store.cancel(ticket):
-            self._store.give_back(ticket.items)
+        ticket.wake = news.wake
+        self._store.wait(ticket)
+        while not self._store.check(ticket):
+            if not await news.wait(left(end)) and self._store.cancel(ticket):
+                raise self._empty(timeout)
+        self._store.deliver(ticket)
 
     def _empty(self, timeout: float | None) -> EmptyError:
         return EmptyError(f"queue {self.name!r} had no item within {timeout or 0:g} s")
 
-    def _decoded(self, item: Item) -> Any:
-        return items.decoded(item, self._framework)
+    def _decoded(self, ticket: ItemTicket) -> Any:
+        """Its only item, which is gone when it cannot be decoded."""
+        try:
+            return items.decoded(ticket.items[0], self._framework)
+        except Exception:
+            ticket.items = []
+            raise
 
-    def _decoded_batch(self, batch: list[Item]) -> list[Any]:
+    def _decoded_batch(self, ticket: ItemTicket) -> list[Any]:
         """Those before the first that cannot be decoded; the others stay for the next ``get``."""
         found: list[Any] = []
         try:
-            for item in batch:
-                found += [self._decoded(item)]
+            for item in ticket.items:
+                found += [items.decoded(item, self._framework)]
         except Exception:
-            self._store.undeliver(batch[len(found) or 1 :])
+            self._store.forgo(ticket, len(found) or 1)
             if not found:
+                ticket.items = []
                 raise
         return found
 

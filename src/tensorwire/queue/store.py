@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -105,30 +106,43 @@ WATCH: Final = registry.Watch(
 )
 
 
+def _nobody() -> None:
+    """Is woken where nobody waits yet."""
+
+
 class RoomTicket:
-    """Of an item that waits for room."""
+    """Of an item that wants into the queue. ``accepted``: the queue has taken it."""
 
     __slots__ = ("accepted", "item", "wake")
 
-    def __init__(self, item: Item, wake: Wake) -> None:
+    def __init__(self, item: Item, wake: Wake = _nobody) -> None:
         self.item = item
         self.wake = wake
         self.accepted = False
 
 
 class ItemTicket:
-    """Of a consumer. ``items``: what it got, once it is served."""
+    """Of a consumer. ``items``: what it got, once it is served; ``delivered``: they count so, and
+    not as handed."""
 
-    __slots__ = ("items", "most", "wake")
+    __slots__ = ("delivered", "items", "most", "wake")
 
-    def __init__(self, most: int, wake: Wake) -> None:
+    def __init__(self, most: int, wake: Wake = _nobody) -> None:
         self.most = most
         self.wake = wake
         self.items: list[Item] = []
+        self.delivered = False
 
 
 class Store:
-    """Thread-safe. Wakes are called while it is locked: they must not call it."""
+    """Thread-safe. Wakes are called while it is locked, perhaps twice: they must not call it.
+
+    Ctrl-C may come between any two steps of the main thread, but neither between simple assignments
+    that follow each other nor between these and the call after them. So changes that belong
+    together are such. An item leaves its place after it has its next one; what else has to follow
+    is noted, and whoever locks the store next begins with that. Tickets tell what has become of
+    them, so that ``withdraw`` and ``forgo`` undo what was interrupted.
+    """
 
     def __init__(self, name: str, capacity: int, capacity_bytes: int) -> None:
         self.name: Final = name
@@ -137,6 +151,8 @@ class Store:
         self._lock = threading.Lock()  # guards what follows
         self._items: deque[Item] = deque()
         self._nbytes = 0
+        self._leaving = 0  # the first items, which have their next place, and count there
+        self._unserved = False  # somebody may be served, or items are leaving
         self._producers: deque[RoomTicket] = deque()
         self._consumers: deque[ItemTicket] = deque()
         self._closed = self._discarding = False
@@ -148,20 +164,28 @@ class Store:
     def offer(self, item: Item, wake: Wake) -> RoomTicket | None:
         """None: the queue has taken it. Otherwise it waits for room until ``wake`` is called, or
         ``withdraw``. Raises ClosedError."""
+        ticket = RoomTicket(item, wake)
+        return None if self.enter(ticket) else ticket
+
+    def enter(self, ticket: RoomTicket) -> bool:
+        """As ``offer``. True: the queue has taken it."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             self._check_open()
-            if not self._producers and self._fits(item):
-                self._accept(item)
-                if self._consumers:
-                    self._serve()
-                return None
-            ticket = RoomTicket(item, wake)
-            self._producers.append(ticket)
-            return ticket
+            if self._producers or not self._fits(ticket.item):
+                self._producers.append(ticket)
+                return False
+            self._accept(ticket)
+            if self._unserved:
+                self._serve()
+            return True
 
     def offer_now(self, items: Sequence[Item]) -> int:
         """How many of them, the first ones, the queue has taken. Raises ClosedError."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             self._check_open()
             if self._producers:
                 return 0
@@ -173,12 +197,15 @@ class Store:
     def withdraw(self, ticket: RoomTicket) -> bool:
         """False: the queue has taken it."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             if ticket.accepted:
                 return False
             if ticket in self._producers:
-                self._producers.remove(ticket)
                 self._refused += 1
-                self._serve()  # a smaller item behind it may fit
+                self._unserved = True  # a smaller item behind it may fit
+                self._producers.remove(ticket)
+                self._serve()
             return True
 
     def refuse(self) -> None:
@@ -189,6 +216,8 @@ class Store:
     def settled(self, ticket: RoomTicket) -> bool:
         """Whether the queue has taken it. Raises ClosedError when it never will."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             if not ticket.accepted:
                 self._check_open()
             return ticket.accepted
@@ -196,6 +225,8 @@ class Store:
     def room(self) -> tuple[int, int]:
         """Items and bytes."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             if self._producers:
                 return 0, 0
             # What was given back may exceed both.
@@ -204,48 +235,61 @@ class Store:
 
     # ------------------------------------------------------------------------------- consumers
 
-    def take_first(self) -> Item | None:
+    def take_first(self, ticket: ItemTicket) -> bool:
         """As ``take_now``, of one."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             if not self._items or self._consumers:
-                return None
+                return False
             item = self._items[0]
+            unserved = bool(self._producers)
+            ticket.items = [item]
+            ticket.delivered = True
             self._nbytes -= item.nbytes
             self._delivered += 1
+            self._unserved = unserved
             self._items.popleft()
-            if self._producers:
+            if unserved:
                 self._serve()
-            return item
+            return True
 
-    def take_now(self, most: int) -> list[Item]:
-        """At most so many items, which count as delivered; none when there are none, or others wait
-        for some."""
+    def take_now(self, ticket: ItemTicket) -> bool:
+        """Gives it items that are there, which count as delivered. False: there are none, or others
+        wait for some."""
         with self._lock:
-            if not self._items or self._consumers:
-                return []
-            items = self._pop(most)
-            self._delivered += len(items)
-            if self._producers:
+            if self._unserved:
                 self._serve()
-            return items
+            if not self._items or self._consumers:
+                return False
+            self._hand(ticket, delivered=True)
+            self._serve()
+            return True
 
     def take(self, most: int, wake: Wake) -> ItemTicket:
         """With 1 to ``most`` items, or none: then ``wake`` is called when it has some. Items count
         as handed. Raises ClosedError when the queue is closed and empty."""
         ticket = ItemTicket(most, wake)
+        self.wait(ticket)
+        return ticket
+
+    def wait(self, ticket: ItemTicket) -> None:
+        """As ``take``."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             if self._items and not self._consumers:
                 self._hand(ticket)
-                if self._producers:
-                    self._serve()
+                self._serve()
             else:
                 self._check_open()
                 self._consumers.append(ticket)
-        return ticket
 
     def cancel(self, ticket: ItemTicket) -> bool:
         """False: it has got items."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             if ticket.items:
                 return False
             if ticket in self._consumers:
@@ -255,27 +299,57 @@ class Store:
     def check(self, ticket: ItemTicket) -> bool:
         """Whether it has items. Raises ClosedError when it will never have any."""
         with self._lock:
+            if self._unserved:
+                self._serve()
             if not ticket.items and ticket not in self._consumers:
                 self._check_open()
             return bool(ticket.items)
 
     def give_back(self, items: Sequence[Item]) -> None:
         """Puts items that were handed and not seen to the front again, whatever the capacity."""
+        ticket = ItemTicket(len(items))
+        ticket.items = [*items]
+        self.forgo(ticket)
+
+    def forgo(self, ticket: ItemTicket, kept: int = 0) -> None:
+        """It waits no more. Puts what it has got, but the first ``kept``, to the front again."""
         with self._lock:
-            self._handed -= len(items)
-            if self._discarding:
-                self._discarded += len(items)
+            if self._unserved:
+                self._serve()
+            if ticket in self._consumers:
+                self._consumers.remove(ticket)
+            back = ticket.items[kept:]
+            back.reverse()
+            count = len(back)
+            if not count:
                 return
-            self._items.extendleft(reversed(items))
-            self._nbytes += sum(item.nbytes for item in items)
+            held = ticket.items[:kept]
+            nbytes = self._nbytes + sum([item.nbytes for item in back])
+            if self._discarding:
+                ticket.items = held
+                self._discarded += count
+                if ticket.delivered:
+                    self._delivered -= count
+                else:
+                    self._handed -= count
+                return
+            ticket.items = held
+            if ticket.delivered:
+                self._delivered -= count
+            else:
+                self._handed -= count
+            self._nbytes = nbytes
+            self._unserved = True
+            self._items.extendleft(back)
             self._serve()
 
-    def undeliver(self, items: Sequence[Item]) -> None:
-        """As ``give_back``, of items that count as delivered."""
+    def deliver(self, ticket: ItemTicket) -> None:
+        """What it has got was handed, and counts as delivered from now on."""
         with self._lock:
-            self._handed += len(items)
-            self._delivered -= len(items)
-        self.give_back(items)
+            count = len(ticket.items)
+            ticket.delivered = True
+            self._handed -= count
+            self._delivered += count
 
     def confirm(self, count: int) -> None:
         """So many items that were handed have been delivered."""
@@ -295,17 +369,20 @@ class Store:
         """Takes no more items, and wakes who waits for room. ``drain``: items that are there can
         still be taken; else they are discarded. Wakes who waits for items when there are none."""
         with self._lock:
+            if self._unserved:
+                self._serve()
+            count = len(self._items)
             self._closed = True
-            self._discarding = self._discarding or not drain
-            waiting: Iterable[RoomTicket | ItemTicket] = [*self._producers, *self._consumers]
-            self._producers.clear()
-            self._consumers.clear()  # who waits for items does so because there are none
             if not drain:
-                self._discarded += len(self._items)
-                self._items.clear()
+                self._discarding = True
+                self._discarded += count
                 self._nbytes = 0
+                self._items.clear()
+            waiting: Iterable[RoomTicket | ItemTicket] = [*self._producers, *self._consumers]
             for ticket in waiting:
                 ticket.wake()
+            self._producers.clear()
+            self._consumers.clear()  # who waits for items does so because there are none
 
     @property
     def closed(self) -> bool:
@@ -313,6 +390,8 @@ class Store:
 
     def stats(self, producers: int, consumers: int) -> Stats:
         with self._lock:
+            if self._unserved:
+                self._serve()
             return Stats(
                 len(self._items),
                 self._nbytes,
@@ -340,13 +419,17 @@ class Store:
             len(self._items) < self.capacity and self._nbytes + item.nbytes <= self.capacity_bytes
         )
 
-    def _accept(self, item: Item) -> None:
+    def _accept(self, ticket: RoomTicket) -> None:
+        item = ticket.item
+        unserved = self._unserved or bool(self._consumers)
         self._nbytes += item.nbytes
         self._accepted += 1
+        self._unserved = unserved
+        ticket.accepted = True
         self._items.append(item)
 
     def _accept_first(self, items: Sequence[Item]) -> int:
-        """How many of them there was room for."""
+        """How many of them there was room for. Not by the main thread."""
         nbytes = self._nbytes
         count = 0
         for item in items[: max(self.capacity - len(self._items), 0)]:
@@ -360,30 +443,49 @@ class Store:
         self._accepted += count
         return count
 
-    def _pop(self, most: int) -> list[Item]:
-        items = self._items
-        found: list[Item] = []
-        while items and len(found) < most:
-            item = items.popleft()
-            self._nbytes -= item.nbytes
-            found.append(item)
-        return found
+    def _hand(self, ticket: ItemTicket, *, delivered: bool = False) -> None:
+        """Nothing is leaving."""
+        items = [*islice(self._items, ticket.most)]
+        count = len(items)
+        nbytes = self._nbytes - sum([item.nbytes for item in items])
+        ticket.items = items
+        ticket.delivered = delivered
+        self._nbytes = nbytes
+        if delivered:
+            self._delivered += count
+        else:
+            self._handed += count
+        self._unserved = True
+        self._leaving = count
+        self._leave()
 
-    def _hand(self, ticket: ItemTicket) -> None:
-        ticket.items = self._pop(ticket.most)
-        self._handed += len(ticket.items)
+    def _leave(self) -> None:
+        items = self._items
+        while self._leaving:
+            self._leaving -= 1
+            items.popleft()
 
     def _serve(self) -> None:
-        """Serves tickets as far as there are items and room."""
+        """Serves tickets as far as there are items and room. One that is served already, and still
+        in its line, was interrupted there."""
+        self._unserved = True
         while True:
-            if self._items and self._consumers:
-                consumer = self._consumers.popleft()
-                self._hand(consumer)
+            if self._leaving:
+                self._leave()
+            if self._consumers and (self._items or self._consumers[0].items):
+                consumer = self._consumers[0]
+                if not consumer.items:
+                    self._hand(consumer)
                 consumer.wake()
-            elif self._producers and self._fits(self._producers[0].item):
-                producer = self._producers.popleft()
-                self._accept(producer.item)
-                producer.accepted = True
+                self._consumers.popleft()
+            elif self._producers and (
+                self._producers[0].accepted or self._fits(self._producers[0].item)
+            ):
+                producer = self._producers[0]
+                if not producer.accepted:
+                    self._accept(producer)
                 producer.wake()
+                self._producers.popleft()
             else:
+                self._unserved = False
                 return

@@ -74,6 +74,7 @@ class Sender(AbstractContextManager["Sender"]):
         self._sent: int = said.sent
         self._free: int = said.free
         self._pending: Operation | None = None
+        self._begun: list[_core.Access] = []  # not in ``_sent`` yet
         self._staging: dict[int, _Staging] = {}
         self._closed = False
         self._closing = False  # set before the turn is had: a put that waits for a slot ends
@@ -101,7 +102,9 @@ class Sender(AbstractContextManager["Sender"]):
 
         Raises TypeError and ValueError: the channel is for others; ResourceExhaustedError: larger
         than the receiver's ``max_bytes``; DeadlineExceededError: not sent, or, where the text says
-        so, still under way; PeerLostError; NotFoundError: the receiver has ended.
+        so, still under way; PeerLostError; NotFoundError: the receiver has ended. After Ctrl-C the
+        tensor was sent, or nothing of it; it may still be under way, as a later ``put`` or
+        ``close`` waits for it: until then do not change it.
         """
         array = np.ascontiguousarray(self._checked(value))
         ends = _ends(timeout)
@@ -169,11 +172,13 @@ class Sender(AbstractContextManager["Sender"]):
 
     def _finish(self, ends: float | None) -> None:
         """Until what is under way has ended."""
+        self._count_begun()
         if self._pending is not None:
             self._pending.wait(_left(ends))
             self._pending = None
 
     async def _finish_async(self, ends: float | None) -> None:
+        self._count_begun()
         if self._pending is not None:
             await self._pending.wait_async(_left(ends))
             self._pending = None
@@ -259,8 +264,19 @@ class Sender(AbstractContextManager["Sender"]):
         else:
             bytes_ = self._noticed(array)
             slot = self._slots[self._place, : len(bytes_)]
-        self._pending = slot.start_write(bytes_, signal=Add(1))
+        operation = slot._batch(_core.WRITE, slot._source(bytes_), Add(1), self._begun)
+        # Ctrl-C comes before these three or after them.
+        self._pending = operation
         self._sent += 1
+        self._begun.clear()
+
+    def _count_begun(self) -> None:
+        """A put that was interrupted may have begun what it did not count."""
+        if self._begun:
+            operation = Operation(self._native, self._begun[0])
+            self._pending = operation
+            self._sent += 1
+            self._begun.clear()
 
     def _noticed(self, array: Array) -> Array:
         """Keeps the elements for the receiver; what to tell it."""

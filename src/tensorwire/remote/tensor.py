@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import starmap
 from typing import Any, Final, SupportsIndex
 
 import numpy as np
@@ -218,17 +219,32 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     def _operation(self, start: Callable[..., _core.Access]) -> Operation:
         return Operation.begin(self._region.peer, start, (self._region.number,))
 
-    def _batch(self, kind: int, local: Array, signal: SignalUpdate | None) -> Operation:
-        return self._start(self._layout.rows(kind, self._region.number, 0), local, signal)
+    def _batch(
+        self,
+        kind: int,
+        local: Array,
+        signal: SignalUpdate | None,
+        begun: list[_core.Access] | None = None,
+    ) -> Operation:
+        return self._start(self._layout.rows(kind, self._region.number, 0), local, signal, begun)
 
-    def _start(self, rows: Rows, local: Array, signal: SignalUpdate | None) -> Operation:
+    def _start(
+        self,
+        rows: Rows,
+        local: Array,
+        signal: SignalUpdate | None,
+        begun: list[_core.Access] | None = None,
+    ) -> Operation:
+        """begun: gets the operation in the step that begins it, which Ctrl-C cannot part."""
         region = self._region
         update = None if signal is None else region.update(signal)
         try:
             batch = region.peer.prepare(memory(local), rows.data, update)
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
-        return self._operation(batch.start)
+        if begun is None:
+            return self._operation(batch.start)
+        return self._operation(partial(_begun_in, begun, batch.start))
 
     # ------------------------------------------------------------------------------- words
 
@@ -425,3 +441,10 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _begun_in(
+    begun: list[_core.Access], start: Callable[..., _core.Access], **options: Any
+) -> _core.Access:
+    begun.extend(starmap(partial(start, **options), [()]))
+    return begun[-1]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from tensorwire.rpc.waiting import News
+from tensorwire.rpc.waiting import Bell, News
 
 _SLICE_SECONDS: Final = 0.25
 """Ctrl-C may be missed by a thread that falls asleep on a lock, and one that comes while the turn
@@ -34,11 +34,11 @@ class Turn:
         """False: it is still another's after ``timeout`` seconds."""
         if self._take(claim, None):
             return True
-        event = threading.Event()
+        bell = Bell()
         ends = None if timeout is None else monotonic() + timeout
-        if not self._take(claim, event.set):
+        if not self._take(claim, bell.ring):
             while self.holder is not claim and (left := _slice(ends)) > 0:
-                event.wait(left)
+                bell.wait(left)
         return self.holder is claim
 
     async def acquire_async(self, claim: object, timeout: float | None) -> bool:

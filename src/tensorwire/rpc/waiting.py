@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
 
@@ -22,6 +24,29 @@ def wait(event: threading.Event, seconds: float | None = None) -> bool:
             return False
         event.wait(min(left, _SLICE_SECONDS))
     return True
+
+
+class Bell:
+    """Wakes a thread. Its steps are the interpreter's own, so that Ctrl-C leaves no lock behind, as
+    it may within an event."""
+
+    __slots__ = ("_rung", "ring")
+
+    def __init__(self) -> None:
+        self._rung: SimpleQueue[None] = SimpleQueue()
+        self.ring = partial(self._rung.put, None)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Until it rings; False: it has not within so many seconds."""
+        ends = None if seconds is None else monotonic() + seconds
+        while True:
+            left = _SLICE_SECONDS if ends is None else max(ends - monotonic(), 0.0)
+            try:
+                self._rung.get(timeout=min(left, _SLICE_SECONDS))
+                return True
+            except Empty:
+                if left < _SLICE_SECONDS:
+                    return False
 
 
 class News:
