@@ -70,7 +70,7 @@ Status reduce_block(Messages& messages, Blocks blocks, const BlockReduction& how
                     std::byte* result) {
   const Team& team = messages.team();
   const Scattered& own = at(blocks, team.rank());
-  const size_t width = size_of(how.type);
+  const size_t width = size_of(how.type), self = static_cast<size_t>(team.rank());
   std::vector<const std::byte*> all(static_cast<size_t>(team.size())), these(all.size());
   for (size_t m = 0; m < messages_of(own.size()); ++m) {
     const size_t from = m * Messages::kChunk, length = length_of(own.size(), m);
@@ -83,8 +83,7 @@ Status reduce_block(Messages& messages, Blocks blocks, const BlockReduction& how
     }
     size_t through = 0;
     own.each(from, length, [&](std::byte* place, size_t size) {
-      for (size_t i = 0; i < all.size(); ++i) these[i] = all[i] + through;
-      these[static_cast<size_t>(team.rank())] = place;
+      for (size_t i = 0; i < all.size(); ++i) these[i] = i == self ? place : all[i] + through;
       tw::reduce(how.type, how.op, these, result + from + through, size / width, how.ranks);
       through += size;
     });
