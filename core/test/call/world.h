@@ -464,12 +464,12 @@ struct Closing {
   const Ref<CallPort> link;
 };
 
-// Whether all arena memory beyond what was in use at the beginning has come home.
+// Whether all arena memory beyond what was in use at the beginning has come home. Cases before may
+// give theirs back meanwhile, so only a block itself tells that it is still on lease.
 class ArenaWatch {
  public:
-  bool restored_now() const { return runtime().arena().stats().used <= before_; }
   bool restored() const {
-    return eventually([this] { return restored_now(); });
+    return eventually([this] { return runtime().arena().stats().used <= before_; });
   }
 
  private:
