@@ -108,8 +108,7 @@ TEST_CASE_TEMPLATE("process: what a killed server was lent comes home", Way, TEN
       CHECK(unary(*abroad.link, "/t/Keep", {out({block->data(), block->size()})}).code ==
             Code::kOk);
   }
-  CHECK(abroad.link->stats().leases ==
-        (abroad.link->link().profile().bulk == Bulk::kMap ? 3 : 0));
+  CHECK(abroad.link->stats().leases == (abroad.link->link().profile().bulk == Bulk::kMap ? 3 : 0));
   abroad.helper.kill();
   CHECK(arena.restored());
   CHECK(abroad.link->stats().leases == 0);
