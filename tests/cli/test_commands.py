@@ -216,6 +216,15 @@ def test_wrong_usage_is_said_before_anything_is_measured(
     assert complaint in result.output
 
 
+@pytest.mark.parametrize(
+    "target", ["", "localhost", "localhost:", "localhost:0", "localhost:65536", "::1", ":1"]
+)
+def test_the_doctor_calls_no_other_port_than_was_meant(target: str) -> None:
+    result = run("doctor", target)
+    assert result.exit_code == 2
+    assert "no HOST:PORT" in " ".join(result.output.split())
+
+
 def test_a_plot_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensorwire.bench.harness.files.find_spec", lambda name: None)
     result = run("bench", "rpc", "--plot", "x.png")
@@ -329,12 +338,6 @@ def test_doctor_of_nobody() -> None:
     peer = json.loads(result.stdout)["peer"]
     assert peer["error"].startswith("UNAVAILABLE")
     assert peer["ping_us"] is None
-
-
-def test_doctor_of_no_name() -> None:
-    result = run("doctor", "", "--json")
-    assert result.exit_code == 1
-    assert "the target is empty" in json.loads(result.stdout)["peer"]["error"]
 
 
 def test_doctor_knows_its_transports() -> None:

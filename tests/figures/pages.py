@@ -47,14 +47,18 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _busy(names: Sequence[str]) -> str:
+def _busy(names: Sequence[str], folder: str) -> str:
     """Of which sets the host was not quiet, as their files tell."""
     runs = [run for name in names for run in runs_of(name)]
     noisy = sum(bool(run.noise) for run in runs)
     if not noisy:
         return ""
     which = "the run" if len(runs) == 1 else f"{noisy} of the {len(runs)} runs"
-    return f" The host was not quiet in {which}, as the pages of these sets tell."
+    how = f"{folder.removesuffix('benchmarks')}benchmarks.md#the-environment"
+    return (
+        f" The speed of the machine itself changed in {which} ([how that is found out]({how})): "
+        "compare the columns."
+    )
 
 
 class Table(NamedTuple):
@@ -86,7 +90,7 @@ class Table(NamedTuple):
         links = ", and ".join(f"{_listed(of)} ({cpu})" for cpu, of in files.items())
         text = self.render()
         rough = f" {_ROUGH}" if re.search(rf"\b{ABOUT} [*0-9]", text) else ""
-        return f"{text}\n\n{wrapped(f'Made from {links}.{rough}{_busy(self.sets)}')}\n"
+        return f"{text}\n\n{wrapped(f'Made from {links}.{rough}{_busy(self.sets, folder)}')}\n"
 
 
 TABLES: Final = (

@@ -245,7 +245,8 @@ def test_peers_in_words() -> None:
         12.4,
         (doctor.Transfer(64 << 20, 0.01, 6.7),),
     )
-    lost = doctor.PeerReport("ps1:1", error="UNAVAILABLE: nobody")
+    closed = {"shm": "closed", "verbs": "no device", "tcp": "closed"}
+    lost = doctor.PeerReport("ps1:1", reasons=closed, error="UNAVAILABLE: nobody")
     text = printed([], good, lost)
     for expected in (
         "ps0:1: calls go by tcp to ipv4:1.2.3.4:5",
@@ -253,6 +254,8 @@ def test_peers_in_words() -> None:
         "an empty call: 12 us",
         "a request of 64M: 10.00 ms, 6.70 GB/s",
         "ps1:1: no answer: UNAVAILABLE: nobody",
+        "not shm, tcp: closed",
+        "not verbs: no device",
     ):
         assert expected in text
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -14,6 +15,18 @@ if TYPE_CHECKING:
     from tensorwire.rpc.choice import Transport
 
 app = single()
+
+
+def _refuse_unclear(target: str) -> None:
+    """What gRPC would take for a host at port 443, or for another port than the one meant."""
+    host, _, port = target.rpartition(":")
+    named = re.match(r"(dns|unix|unix-abstract|vsock|ipv4|ipv6|xds):", target)  # as gRPC names them
+    one = ":" not in host or (host.startswith("[") and host.endswith("]"))
+    if not named and not (host and one and port.isdecimal() and 1 <= int(port) <= 65535):
+        raise typer.BadParameter(
+            f"{target!r} is no HOST:PORT, such as localhost:50051; ports are 1 to 65535",
+            param_hint="TARGET",
+        )
 
 
 @app.command(
@@ -60,6 +73,8 @@ def doctor(
 
     if transport is not None:
         transports([transport], "auto", "grpc")
+    if target is not None:
+        _refuse_unclear(target)
     required = cast("Transport | None", transport)
     findings, settings = command.examine_host()
     by_rdma, adapters = rdma.examine_host()

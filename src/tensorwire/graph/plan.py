@@ -148,9 +148,9 @@ class Plan(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         )
 
     def arena(self, machine: str) -> Arena:
-        """What the arena of a machine should hold: all that it sends and receives in ``depth``
-        steps; and four times what one peer reads of it meanwhile, since a peer may hold a quarter
-        of an arena. KeyError: the plan has no such machine."""
+        """What the arena of a machine should hold: ``depth`` steps of all that it sends and
+        receives, or of four times what one peer reads, where that is more: of three peers each may
+        hold a quarter of an arena. KeyError: the plan has no such machine."""
         moved = self.moved(machine)
         to_one = max((p.nbytes for p in self.pairs() if p.source == machine), default=0)
         needed = self.depth * max(moved.sent + moved.received, 4 * to_one)

@@ -86,7 +86,9 @@ def cluster(spec: str) -> Cluster:
     for part in spec.split(","):
         job, equals, count = part.strip().partition("=")
         if not (equals and JOB.fullmatch(job) and count.isdecimal() and int(count) >= 1):
-            raise ValueError(f"{part.strip()!r} is not job=count, as in ps=1,worker=2")
+            raise ValueError(
+                f"{part.strip()!r} is not job=count with a count of 1 or more, as in ps=1,worker=2"
+            )
         if job in counts:
             raise ValueError(f"job {job!r} is there twice")
         counts[job] = int(count)

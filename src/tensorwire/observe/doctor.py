@@ -422,8 +422,11 @@ def print_peer(report: PeerReport, console: Console) -> None:
         line(f"{report.target}: no answer: {report.error}")
     else:
         line(f"{report.target}: calls go by {report.transport} to {report.peer}")
+    together: dict[str, list[str]] = {}
     for name, why in report.reasons.items():
-        line(f"  not {name}: {why}")
+        together.setdefault(why, []).append(name)
+    for why, names in together.items():
+        line(f"  not {', '.join(names)}: {why}")
     if report.crowded:
         line(f"  crowded: {report.crowded}")
     for name, (nbytes, who) in report.thresholds.items():

@@ -70,7 +70,9 @@ def _engine() -> Finding:
         settings.wanted()
         stock = settings.why_stock()
     except ValueError as error:
-        return Finding("TensorFlow engine", "none", "fail", str(error), "unset the variable")
+        wrong = str(error).partition("=")[0]  # each of these begins with NAME=value
+        mend = f"unset {wrong}  # or correct it"
+        return Finding("TensorFlow engine", "none", "fail", str(error), mend)
     if stock is not None:
         return Finding("TensorFlow engine", "stock gRPC", "ok", f"because {stock}")
     return Finding("TensorFlow engine", "tensorwire", "ok", "under tensorwire run, or enable()")

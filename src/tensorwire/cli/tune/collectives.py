@@ -66,8 +66,9 @@ def collectives(
 ) -> None:
     """Measure which ways collectives are fastest on this host, and keep that for groups to use.
 
-    Every way of every operation is measured between processes of this host, in interleaved rounds.
-    Groups that are joined later take the table, where all of their ranks have the same one.
+    Every way of the operations in --cases is measured between processes of this host, in
+    interleaved rounds. Groups that are joined later take the table, where all of their ranks have
+    the same one.
     """
     from tensorwire import progress
     from tensorwire import transports as known
