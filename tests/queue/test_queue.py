@@ -100,6 +100,16 @@ def test_a_batch(ends: Any) -> None:
         end.get_batch(0)
 
 
+@pytest.mark.parametrize("most", [64 / 2, float("nan"), True, "3", None])
+def test_a_batch_of_no_whole_number_harms_nobody(ends: Any, most: Any) -> None:
+    served, end = ends()
+    with pytest.raises(TypeError, match="whole number"):
+        end.get_batch(most, 0)
+    served.own.put(1)
+    assert end.get_batch(np.int64(3), LIMIT) == [1]
+    assert served.own.stats().waiting_consumers == 0
+
+
 def test_a_full_queue(ends: Any) -> None:
     served, end = ends(capacity=2)
     end.put(1)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.queue import items
@@ -261,7 +263,17 @@ class Queue:
         return f"<tensorwire.queue.Queue {self.name!r}: {stats.items} items, {stats.nbytes} bytes>"
 
 
+def checked_whole(number: int, what: str) -> int:
+    """As an int. Raises TypeError for what is no whole number: a peer, or the queue itself, would
+    fail with it later."""
+    if not isinstance(number, bool):
+        with suppress(TypeError):
+            return operator.index(number)
+    raise TypeError(f"{what} is a whole number, not {number!r}")
+
+
 def checked_batch(most: int) -> int:
+    most = checked_whole(most, "the most that a batch may have")
     if most < 1:
         raise ValueError(f"a batch has at least one item, not {most}")
     return min(most, MAX_ITEMS)
