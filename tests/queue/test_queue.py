@@ -537,6 +537,67 @@ def test_a_damaged_item_takes_no_other_of_its_batch_with_it(serve: Any, own: boo
     assert served.own.stats().handed == 0
 
 
+def put_back(
+    client: Any, most: int, pool: ThreadPoolExecutor, failure: type[BaseException], first: object
+) -> list[Any]:
+    """What a ``get_batch`` gives that fails at an item, while another thread takes the next one."""
+    decoded = client._decoded
+    got = []
+
+    def fails(item: Any) -> Any:
+        found = decoded(item)
+        if found == first:
+            client._decoded = decoded
+            got.append(pool.submit(client.get, LIMIT).result(LIMIT))
+            raise failure
+        return found
+
+    client._decoded = fails
+    with suppress(failure):
+        got += client.get_batch(most, LIMIT)
+    assert client._decoded is decoded
+    return got
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+def test_items_put_back_behind_another_thread_s_are_taken_once(
+    serve: Any, pool: ThreadPoolExecutor, failure: type[BaseException], prefetch: int
+) -> None:
+    served = serve(capacity=20)
+    served.own.put_batch(range(1, 8))
+    client = served.connect(prefetch=prefetch)
+    got = put_back(client, 3, pool, failure, 2)
+    assert got == ([4, 1] if failure is ValueError else [4])
+    while sorted(got) != [1, 2, 3, 4]:
+        got += client.get_batch(4 - len(got), LIMIT)
+    client.close()
+    until(lambda: served.own.stats().consumers == 0)
+    stats = served.own.stats()
+    assert (stats.delivered, stats.lost, stats.items) == (4, 0, 3)
+    assert served.own.get_batch(10, LIMIT) == [5, 6, 7]
+
+
+def test_items_put_back_twice_bring_no_other_thread_s_back(
+    serve: Any, pool: ThreadPoolExecutor
+) -> None:
+    """The server hears a number only: what it counts may still be here, but is never doubled."""
+    served = serve()
+    served.own.put_batch(range(1, 5))
+    client = served.connect()
+    assert put_back(client, 2, pool, KeyboardInterrupt, 2) == [3]
+
+    def interrupted(item: Any) -> Any:
+        raise KeyboardInterrupt
+
+    client._decoded = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        client.get_batch(2, LIMIT)
+    client.close()
+    until(lambda: served.own.stats().consumers == 0)
+    assert served.own.get_batch(4, LIMIT) == [4]
+
+
 def test_waits_end_at_their_deadline_though_the_server_is_silent(
     serve: Any, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:

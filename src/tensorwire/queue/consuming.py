@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 
 class _Taking:
-    """Of one ``get``: what it has taken. ``count``: of all that this end has taken, with that."""
+    """Of one ``get``: what it has taken. ``count``: of all that this end has taken, with that; -1:
+    some of it had been counted before."""
 
     __slots__ = ("count", "items", "most")
 
@@ -52,6 +53,7 @@ class Consuming:
         self._prefetch = prefetch
         self._lock = threading.Lock()  # guards what follows, down to the number of the question
         self._items: list[Item] = []
+        self._counted = 0  # of these, so many first ones are among those that were taken
         self._taken = 0
         self._told = 0  # items that the server counts as taken
         self._waits: set[_Taking] = set()
@@ -81,9 +83,14 @@ class Consuming:
         with self._lock:
             if items := self._items[: taking.most]:
                 number = len(items)
+                again = min(number, self._counted)
+                taken = self._taken + number - again
+                count = -1 if again else taken
                 taking.items = items
                 del self._items[:number]
-                self._taken = taking.count = self._taken + number
+                self._counted -= again
+                self._taken = taken
+                taking.count = count
                 self._waits.discard(taking)
             try:
                 self._ask()
@@ -96,11 +103,17 @@ class Consuming:
         """All but the first ``kept``: the next ``get`` takes them."""
         with self._lock:
             back = taking.items[kept:]
-            # What others have taken since then counts behind these. So these count as taken, too.
-            taken = self._taken - (len(back) if self._taken == taking.count else 0)
+            number = len(back)
+            # What others have taken since then counts behind these. So these stay counted.
+            last = self._taken == taking.count and not self._counted
+            taken = self._taken - (number if last else 0)
+            counted = self._counted + (0 if last else number)
+            count = taken if last else -1
             del taking.items[kept:]
             self._items[:0] = back
-            self._taken = taking.count = taken
+            self._counted = counted
+            self._taken = taken
+            taking.count = count
 
     def _ask(self) -> None:
         """Lock held."""
