@@ -53,8 +53,8 @@ class NoQueueError(QueueError, LookupError):
 
 
 class BudgetError(QueueError):
-    """This process has as many streams at the queue as one process may have, or the memory that an
-    item needs is not to be had."""
+    """This process has as many streams at the queue as one process may have, or the queue as many
+    calls as it serves at once, or the memory that an item needs is not to be had."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
