@@ -18,7 +18,7 @@ from tests.queue.conftest import LIMIT, Served, until
 
 import tensorwire
 from tensorwire import queue
-from tensorwire.queue import wire
+from tensorwire.queue import items, wire
 from tensorwire.queue.conversation import Conversation
 from tensorwire.queue.serving import STREAMS_OF_A_PEER
 
@@ -172,13 +172,41 @@ def test_what_waits_is_woken(ends: Any, pool: ThreadPoolExecutor) -> None:
 
 
 def test_what_cannot_travel(ends: Any) -> None:
-    served, end = ends()
+    _, end = ends()
     with pytest.raises(TypeError, match=r"obj\['a'\]"):
         end.put({"a": object()})
+
+
+def test_what_comes_before_an_object_that_cannot_travel_is_put(ends: Any) -> None:
+    served, end = ends()
+
+    def fails() -> Iterator[object]:
+        yield 3
+        raise KeyError
+
     with pytest.raises(TypeError):
-        end.put_batch([1, object()])
+        end.put_batch([1, 2, object(), 9])
+    with pytest.raises(KeyError):
+        end.put_batch(fails())
     settle(end)
-    assert served.own.stats().items <= 1
+    assert served.own.get_batch(9, LIMIT) == [1, 2, 3]
+
+
+def test_objects_of_a_batch_may_be_made_in_the_same_memory(ends: Any) -> None:
+    served, end = ends(capacity=9)
+    array = np.zeros(items.SMALL, np.uint16)  # large enough to travel out of its own memory
+
+    def made() -> Iterator[object]:
+        for n in range(4):
+            array[:] = n
+            yield n
+            yield array
+
+    end.put_batch(made())
+    settle(end)
+    found = [served.own.get(LIMIT) for _ in range(8)]
+    assert found[::2] == [0, 1, 2, 3]
+    assert [each.tolist() for each in found[1::2]] == [[n] * items.SMALL for n in range(4)]
 
 
 @pytest.mark.parametrize("drain", [True, False])

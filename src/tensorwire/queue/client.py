@@ -94,8 +94,10 @@ class QueueClient:
             producing.put([item], timeout)
 
     def put_batch(self, objects: Iterable[object], timeout: float | None = None) -> None:
-        """Puts objects in their order, small ones in one message. Raises what ``put`` raises;
-        ``accepted`` of a FullError is how many of them are in the queue, or on their way."""
+        """Puts objects in their order, small ones in one message. Each may be changed once the
+        next one is asked for. Raises what ``put`` raises; ``accepted`` of a FullError is how many
+        of them are in the queue, or on their way. Where one cannot travel, or ``objects`` raises,
+        those before it are put."""
         producing = self._putting()
         end = ends(timeout)
         done = 0
@@ -141,16 +143,26 @@ class QueueClient:
         await asyncio.to_thread(self.flush, timeout)
 
     def _batches(self, objects: Iterable[object], capacity_bytes: int) -> Iterator[list[Item]]:
+        """An item that lies over the memory of its object leaves before the next object is made,
+        which may be made there. What was collected leaves before an error of a later object."""
         batch: list[Item] = []
         nbytes = 0
-        for obj in objects:
-            item = items.encoded(obj, self._name, capacity_bytes)
-            full = nbytes + item.nbytes > min(_MESSAGE_BYTES, capacity_bytes)
-            if batch and (full or len(batch) == wire.MAX_ITEMS):
+        try:
+            for obj in objects:
+                item = items.encoded(obj, self._name, capacity_bytes)
+                full = nbytes + item.nbytes > min(_MESSAGE_BYTES, capacity_bytes)
+                if batch and (full or len(batch) == wire.MAX_ITEMS):
+                    yield batch
+                    batch, nbytes = [], 0
+                batch.append(item)
+                nbytes += item.nbytes
+                if item.nbytes > items.SMALL:
+                    yield batch
+                    batch, nbytes = [], 0
+        except Exception:
+            if batch:
                 yield batch
-                batch, nbytes = [], 0
-            batch.append(item)
-            nbytes += item.nbytes
+            raise
         if batch:
             yield batch
 

@@ -89,7 +89,8 @@ class Queue:
 
     def put_batch(self, objects: Iterable[object], timeout: float | None = None) -> None:
         """Puts objects in their order. Raises what ``put`` raises; ``accepted`` of a FullError is
-        how many of them are in the queue."""
+        how many of them are in the queue. Where one cannot travel, or ``objects`` raises, those
+        before it are put."""
         end = ends(timeout)
         accepted = 0
         try:
