@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from tests.queue.conftest import LIMIT
 
+import tensorwire
 from tensorwire import queue
 
 End = Any
@@ -167,6 +169,29 @@ def test_a_closed_queue_wakes_coroutines(ends: Any) -> None:
     run(program)
 
 
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_a_closed_end_wakes_coroutines(serve: Any, end: str) -> None:
+    served = serve(capacity=1)
+
+    channel = tensorwire.insecure_channel(served.target)
+    client = queue.connect(channel, served.name)
+
+    async def program() -> None:
+        if end == "put":
+            served.own.put(1)
+            waiting = asyncio.create_task(client.put_async(2))
+            await until(lambda: served.own.stats().waiting_producers == 1)
+        else:
+            waiting = asyncio.create_task(client.get_async())
+            await until(lambda: served.own.stats().waiting_consumers == 1)
+        await asyncio.to_thread(client.close, False)
+        with pytest.raises(queue.ClosedError):
+            await waiting
+
+    with channel:
+        run(program)
+
+
 def test_threads_and_coroutines_share_an_end(ends: Any) -> None:
     own, end = ends(capacity=1)
 
@@ -197,3 +222,24 @@ def test_one_client_in_one_loop_after_the_other(ends: Any) -> None:
             assert await end.get_async(LIMIT) == n
 
         run(program)
+
+
+def test_one_client_in_two_loops_at_once(serve: Any) -> None:
+    served = serve()
+
+    def wait(loop: asyncio.AbstractEventLoop) -> int:
+        """How many descriptors the process has afterwards."""
+        with pytest.raises(queue.EmptyError):
+            loop.run_until_complete(client.get_async(0.001))
+        return len(os.listdir("/proc/self/fd"))
+
+    with served.connect() as client:
+        loops = [asyncio.new_event_loop() for _ in range(2)]
+        before = max([wait(loop) for loop in loops * 2])
+        after = max([wait(loop) for loop in loops * 20])
+        assert after < before + 10
+        for n, loop in enumerate(loops):
+            served.own.put(n)
+            assert loop.run_until_complete(client.get_async(LIMIT)) == n
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()

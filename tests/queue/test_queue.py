@@ -349,6 +349,31 @@ def test_an_end_that_is_closed(serve: Any) -> None:
     assert served.own.stats().closed
 
 
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_who_comes_while_an_end_is_closed_harms_no_link(serve: Any, end: str) -> None:
+    served = serve()
+    with tensorwire.insecure_channel(served.target) as channel:
+        client = queue.connect(channel, served.name)
+        client.put(1)
+        assert client.get(LIMIT) == 1
+        used: Any = client._producing if end == "put" else client._consuming
+        item = items.encoded(2, served.name, 1000)
+        arguments = ([item], LIMIT) if end == "put" else (1, LIMIT, client._decoded)
+        end_send = used._talk.end_send
+
+        def use_then() -> None:
+            """As a thread that began before this one said that the end is closed."""
+            end_send()
+            with pytest.raises(queue.ClosedError):
+                getattr(used, end)(*arguments)
+
+        used._talk.end_send = use_then
+        client.close()
+        with queue.connect(channel, served.name) as other:
+            other.put(3)
+            assert other.get(LIMIT) == 3
+
+
 def test_a_small_burst_does_not_wait_for_more(serve: Any) -> None:
     served = serve(capacity=1000)
     with served.connect() as client:

@@ -288,7 +288,7 @@ class QueueClient:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise errors.ClosedError(f"queue {self._name!r}: this end of it is closed")
+            raise errors.end_closed(self._name)
 
     def _begun(self, begin: Callable[[], End]) -> End:
         try:

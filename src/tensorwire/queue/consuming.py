@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tensorwire.queue import wire
 from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
-from tensorwire.queue.errors import EmptyError, QueueError
+from tensorwire.queue.errors import EmptyError, QueueError, end_closed
 from tensorwire.tensors import DecodeError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Consuming:
         self._taken = 0
         self._told = 0  # items that the server counts as taken
         self._waits: set[_Taking] = set()
+        self._closing = False  # nothing is taken or asked for any more
         self._asked = 0  # the number of the last question
         self._answered = 0
         self._opened: wire.Opened | None = None
@@ -81,6 +82,8 @@ class Consuming:
     def _take(self, taking: _Taking) -> bool:
         """Takes what is there, and asks for what is wanted. False: nothing is there."""
         with self._lock:
+            if self._closing:
+                raise end_closed(self._name)
             if items := self._items[: taking.most]:
                 number = len(items)
                 again = min(number, self._counted)
@@ -227,6 +230,8 @@ class Consuming:
 
     def close(self, timeout: float | None) -> None:
         """Gives back what was not taken. Raises QueueError."""
+        with self._lock:
+            self._closing = True
         try:
             if self._talk.error is None:
                 if self._asked != self._answered:

@@ -67,7 +67,7 @@ class Conversation:
         self._inbox: Inbox = deque()
         self._number = 0  # of the first message in it
         self._wakes: set[Callable[[], object]] = set()
-        self._readiness: _Readiness | None = None
+        self._readinesses: dict[asyncio.AbstractEventLoop, _Readiness] = {}
         self.error: QueueError | None = None
 
     # -------------------------------------------------------------------------------- sending
@@ -164,7 +164,7 @@ class Conversation:
     def _end(self, failure: CallError | None) -> None:
         if self.error is None:
             if failure is None:
-                self.error = errors.ClosedError(f"queue {self._name!r}: this end of it is closed")
+                self.error = errors.end_closed(self._name)
             else:
                 self.error = errors.of_call(failure, self._name)
 
@@ -187,9 +187,7 @@ class Conversation:
                         return True
                     if self.error is not None:
                         raise self.error
-                    if self._readiness is None or self._readiness.loop is not loop:
-                        self._readiness = _Readiness(loop, self._duplex)
-                    self._readiness.await_message(news.wake)
+                    self._readiness_of(loop).await_message(news.wake)
                 rest = left(end)
                 if rest is not None and rest <= 0:
                     return False
@@ -208,10 +206,22 @@ class Conversation:
         except CallError as error:
             self._digest(error)
 
+    def _readiness_of(self, loop: asyncio.AbstractEventLoop) -> _Readiness:
+        """Lock held. In the loop's thread."""
+        readiness = self._readinesses.get(loop)
+        if readiness is None:
+            for over in [other for other in self._readinesses if other.is_closed()]:
+                self._readinesses.pop(over).close()
+            readiness = self._readinesses[loop] = _Readiness(loop, self._duplex)
+        return readiness
+
     def close(self) -> None:
+        """Wakes who still waits: nothing is received any more."""
         with self._lock:
-            readiness, self._readiness = self._readiness, None
-        if readiness is not None:
+            self._end(None)
+            self._digest()
+            readinesses, self._readinesses = self._readinesses, {}
+        for readiness in readinesses.values():
             readiness.close()
 
 

@@ -82,6 +82,10 @@ def check_process(generation: int, name: str) -> None:
         raise ServerLostError(f"queue {name!r}: {why}: connect there")
 
 
+def end_closed(name: str) -> ClosedError:
+    return ClosedError(f"queue {name!r}: this end of it is closed")
+
+
 def of_call(error: CallError, name: str) -> QueueError:
     """What the failure of a call to the queue's server means."""
     kind = _KINDS.get(error.code(), QueueError)

@@ -22,7 +22,7 @@ from weakref import ref
 
 from tensorwire.queue import wire
 from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
-from tensorwire.queue.errors import FullError, QueueError
+from tensorwire.queue.errors import FullError, QueueError, end_closed
 from tensorwire.queue.items import SMALL
 from tensorwire.rpc import lifetime
 from tensorwire.rpc.turn import Turn
@@ -78,6 +78,7 @@ class Producing:
         self._pending_bytes = 0
         self._passed = 0.0  # when the last item came
         self._sweeping = self._ending = False
+        self._closing = False  # nothing is put any more
         self._sweeper: threading.Thread | None = None
         # Of what is not settled, its number, and the bytes of all up to it.
         self._totals: deque[tuple[int, int]] = deque()
@@ -231,8 +232,7 @@ class Producing:
         try:
             if not self._turn.acquire(claim, timeout):
                 raise self._full(timeout)
-            if self._talk.error is not None:
-                raise self._talk.error
+            self._check_open()
             if not self._covered():
                 self._ask(left(end))
                 if not self._talk.until(self._covered, left(end)):
@@ -252,6 +252,12 @@ class Producing:
             self._turn.release(claim)
             raise
 
+    def _check_open(self) -> None:
+        if self._talk.error is not None:
+            raise self._talk.error
+        if self._closing:
+            raise end_closed(self._name)
+
     def put_small(self, item: Item) -> bool:
         """As ``put``, for most items of a burst, which wait for others. False: it is none of those,
         or another thread puts."""
@@ -264,6 +270,7 @@ class Producing:
                 or not self._sweeping
                 or item.nbytes > SMALL
                 or not self._may_wait(1, item.nbytes)
+                or self._closing
                 or self._talk.error is not None
             ):
                 return False
@@ -318,8 +325,7 @@ class Producing:
         try:
             if not await self._turn.acquire_async(claim, timeout):
                 raise self._full(timeout)
-            if self._talk.error is not None:
-                raise self._talk.error
+            self._check_open()
             if not self._covered():
                 await self._without_waiting(self._ask, _QUICK, left(end))
                 if not await self._talk.until_async(self._covered, left(end)):
@@ -367,6 +373,7 @@ class Producing:
 
     def close(self, drain: bool, timeout: float | None) -> None:
         """Raises QueueError: what was put and not settled may be lost."""
+        self._closing = True
         try:
             if drain:
                 self.flush(timeout)
