@@ -156,6 +156,100 @@ def test_a_cancelled_put_has_not_put(ends: Any) -> None:
     run(program)
 
 
+@pytest.fixture
+def told(serve: Any) -> Iterator[tuple[queue.Queue, Any]]:
+    """A queue that is full, and a client that has been told that it is not."""
+    served = serve(capacity=1)
+    client = served.connect()
+    client._putting()
+    served.own.put(1)
+    yield served.own, client
+    client.close(drain=False)
+
+
+def test_a_cancelled_flush_leaves_the_turn(told: Any) -> None:
+    own, client = told
+
+    async def program() -> None:
+        await client.put_async(2)
+        with pytest.raises(queue.FullError):
+            await client.flush_async(0.01)
+        waiting = asyncio.create_task(client.flush_async())
+        await until(lambda: client._producing._turn.holder is not None)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        try:
+            assert client._producing._turn.holder is None
+            assert own.get(LIMIT) == 1
+            await client.flush_async(LIMIT)
+            assert own.get(0) == 2
+        finally:
+            own.close(drain=False)  # it ends a thread that waits
+
+    run(program)
+
+
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_a_cancellation_stays_one_though_nothing_can_be_taken_back(
+    told: Any, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    own, client = told
+    if end == "get":
+        own.get(LIMIT)
+
+    def lost(*_: object, **__: object) -> bytes:
+        raise queue.ServerLostError("lost")
+
+    async def program() -> None:
+        if end == "put":
+            await client.put_async(2)
+        waiting = asyncio.create_task(client.put_async(3) if end == "put" else client.get_async())
+        await until(lambda: own.stats()[-3 if end == "put" else -2] == 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "_take_back", lost)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+    run(program)
+
+
+def test_one_cancelled_twice_keeps_the_turn_while_its_thread_works(
+    told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, client = told
+    take_back = client._take_back
+    begun, going = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        begun.set()
+        assert going.wait(LIMIT)
+        return take_back(*arguments, **named)
+
+    async def program() -> None:
+        assert own.get(LIMIT) == 1
+        await client.put_async(2)
+        monkeypatch.setattr(client, "_take_back", slow)
+        waiting = asyncio.create_task(client.put_async(3))
+        await until(lambda: own.stats().waiting_producers == 1)
+        waiting.cancel()
+        await until(begun.is_set)
+        waiting.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        held = client._producing._turn.holder is not None
+        going.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert held
+        assert own.get(LIMIT) == 2
+        await client.put_async(4)
+        assert await client.get_async(LIMIT) == 4
+
+    run(program)
+
+
 def test_a_closed_queue_wakes_coroutines(ends: Any) -> None:
     own, end = ends(capacity=1)
 

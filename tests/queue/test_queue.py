@@ -675,3 +675,32 @@ def test_waits_end_at_their_deadline_though_the_server_is_silent(
             put.result(LIMIT)
         assert served.own.get_batch(2, LIMIT) == [1]
         assert served.own.get(LIMIT) == 2
+
+
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_ctrl_c_stays_one_though_nothing_can_be_taken_back(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    served = serve(capacity=1)
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    def lost(*_: object, **__: object) -> bytes:
+        raise queue.ServerLostError("lost")
+
+    with served.connect() as client:
+        client.put(1)
+        assert client.get(LIMIT) == 1
+        client.put(2)
+        client.flush(LIMIT)
+        if end == "get":
+            assert served.own.get(LIMIT) == 2
+        used: Any = client._producing if end == "put" else client._consuming
+        with monkeypatch.context() as patch:
+            patch.setattr(used._talk, "until", interrupted)
+            patch.setattr(client, "_take_back", lost)
+            with pytest.raises(KeyboardInterrupt):
+                client.put(3) if end == "put" else client.get()
+        if end == "put":
+            assert served.own.get(LIMIT) == 2

@@ -140,7 +140,9 @@ class QueueClient:
 
     async def flush_async(self, timeout: float | None = None) -> None:
         """As ``flush``, in an event loop."""
-        await asyncio.to_thread(self.flush, timeout)
+        errors.check_process(self._generation, self._name)
+        if self._producing is not None:
+            await self._producing.flush_async(timeout)
 
     def _batches(self, objects: Iterable[object], capacity_bytes: int) -> Iterator[list[Item]]:
         """An item that lies over the memory of its object leaves before the next object is made,

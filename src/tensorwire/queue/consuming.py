@@ -8,14 +8,21 @@ how many items the program has taken; those that it has not go back when the str
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tensorwire.queue import wire
-from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
+from tensorwire.queue.conversation import (
+    ANSWER_SECONDS,
+    Conversation,
+    ends,
+    in_thread,
+    left,
+    silent,
+)
 from tensorwire.queue.errors import EmptyError, QueueError, end_closed
 from tensorwire.tensors import DecodeError
 
@@ -159,7 +166,8 @@ class Consuming:
         except BaseException:  # Ctrl-C: nobody gets them
             self._untake(taking)
             if question := self._leave(taking):
-                self._take_back(question)
+                with suppress(QueueError):
+                    self._take_back(question)
             raise
 
     async def get_async(
@@ -175,14 +183,15 @@ class Consuming:
                     if not await self._talk.until_async(self._there, left(end)):
                         break
                 if question := self._leave(taking):
-                    await asyncio.to_thread(self._take_back, question)
+                    await in_thread(self._take_back, question)
                 if not taking.items and not self._take(taking):
                     raise self._empty(timeout)
             return self._decoded(taking, decode)
         except BaseException:
             self._untake(taking)
             if question := self._leave(taking):
-                await asyncio.to_thread(self._take_back, question)
+                with suppress(QueueError):
+                    await in_thread(self._take_back, question)
             raise
 
     def _decoded(self, taking: _Taking, decode: Callable[[Item], T]) -> list[T]:

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tensorwire._core import Buffer
     from tensorwire.queue.errors import QueueError
     from tensorwire.rpc.client.duplex import Duplex, Inbox
+
+T = TypeVar("T")
 
 _SLICE_SECONDS: Final = 0.25
 """Ctrl-C may be missed by a thread that falls asleep on a lock: so it never sleeps for long."""
@@ -44,6 +46,23 @@ def ends(timeout: float | None) -> float | None:
 
 def left(end: float | None) -> float | None:
     return None if end is None else max(end - monotonic(), 0.0)
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Runs it in a thread of the event loop's, and waits for it after a cancellation, too, and
+    after a second one: it works on what the caller holds."""
+    working = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+    cancelled: tuple[Any, ...] | None = None
+    while not working.done():
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError as error:  # noqa: PERF203
+            cancelled = error.args
+    if cancelled is None:
+        return working.result()
+    if not working.cancelled():
+        working.exception()  # so that nobody says that it was never looked at
+    raise asyncio.CancelledError(*cancelled)
 
 
 class Conversation:

@@ -9,7 +9,6 @@ server's word.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,7 +20,14 @@ from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 from tensorwire.queue import wire
-from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
+from tensorwire.queue.conversation import (
+    ANSWER_SECONDS,
+    Conversation,
+    ends,
+    in_thread,
+    left,
+    silent,
+)
 from tensorwire.queue.errors import FullError, QueueError, end_closed
 from tensorwire.queue.items import SMALL
 from tensorwire.rpc import lifetime
@@ -243,7 +249,8 @@ class Producing:
                 done = self._covered() or self._talk.until(lambda: self._settled >= last, left(end))
             except BaseException:  # Ctrl-C, or the end of the stream
                 if self._has_sent(last, len(items)):
-                    self._take_back(last, len(items))
+                    with suppress(QueueError):
+                        self._take_back(last, len(items))
                 raise
             if not done and (accepted := self._take_back(last, len(items))) < len(items):
                 raise self._full(timeout, accepted)
@@ -339,10 +346,11 @@ class Producing:
                 )
             except BaseException:  # cancelled, or the end of the stream
                 if self._has_sent(last, len(items)):
-                    await asyncio.to_thread(self._take_back, last, len(items))
+                    with suppress(QueueError):
+                        await in_thread(self._take_back, last, len(items))
                 raise
             if not done:
-                accepted = await asyncio.to_thread(self._take_back, last, len(items))
+                accepted = await in_thread(self._take_back, last, len(items))
                 if accepted < len(items):
                     raise self._full(timeout, accepted)
             self._turn.release(claim)
@@ -362,11 +370,22 @@ class Producing:
                 pass
             else:
                 return
-        sending = asyncio.ensure_future(asyncio.to_thread(send, timeout))
+        await in_thread(send, timeout)
+
+    async def flush_async(self, timeout: float | None) -> None:
+        """As ``flush``."""
+        end = ends(timeout)
+        claim = object()
         try:
-            await asyncio.shield(sending)
-        except asyncio.CancelledError:
-            await asyncio.wait([sending])
+            if not await self._turn.acquire_async(claim, timeout):
+                raise self._full(timeout)
+            if not self._all_settled():
+                await self._without_waiting(self._ask, self._pending_bytes, left(end))
+                if not await self._talk.until_async(self._all_settled, left(end)):
+                    raise self._full(timeout)
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
             raise
 
     # -------------------------------------------------------------------------------- the end
