@@ -156,6 +156,24 @@ def test_a_cancelled_put_has_not_put(ends: Any) -> None:
     run(program)
 
 
+def test_a_put_cancelled_once_there_was_room_has_put_once(serve: Any) -> None:
+    own = serve(capacity=1).own
+
+    async def program() -> None:
+        await own.put_async(1)
+        waiting = asyncio.create_task(own.put_async(2))
+        await until(lambda: own.stats().waiting_producers == 1)
+        assert own.get(0) == 1
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert own.get(0) == 2
+        stats = own.stats()
+        assert (stats.accepted, stats.delivered, stats.refused) == (2, 2, 0)
+
+    run(program)
+
+
 @pytest.fixture
 def told(serve: Any) -> Iterator[tuple[queue.Queue, Any]]:
     """A queue that is full, and a client that has been told that it is not."""

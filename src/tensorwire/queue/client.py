@@ -111,7 +111,8 @@ class QueueClient:
 
     async def put_async(self, obj: object, timeout: float | None = None) -> None:
         """As ``put``, in an event loop. An object whose ``put_async`` is cancelled while it waits
-        for room is not in the queue."""
+        for room is not in the queue, unless there was room just before: then the queue has it, and
+        who puts it again doubles it."""
         producing = await self._ready(self._producing, self._putting)
         item = items.encoded(obj, self._name, producing.capacity_bytes)
         await producing.put_async([item], timeout)

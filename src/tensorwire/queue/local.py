@@ -101,7 +101,8 @@ class Queue:
             raise self._full(timeout, accepted) from None
 
     async def put_async(self, obj: object, timeout: float | None = None) -> None:
-        """As ``put``, in an event loop. A cancelled one has not put its object."""
+        """As ``put``, in an event loop. A cancelled one has not put its object, unless there was
+        room just before: then the queue has it, and who puts it again doubles it."""
         ticket = self._ticket(obj)
         try:
             end = ends(timeout)
