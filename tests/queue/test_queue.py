@@ -506,6 +506,42 @@ def test_arguments_that_are_wrong(server: Any) -> None:
         queue.connect(server[1], "q", prefetch=-1)
 
 
+@pytest.mark.parametrize("number", [256e6, True, "9", None])
+@pytest.mark.parametrize("what", ["capacity", "capacity_bytes", "prefetch"])
+def test_numbers_that_are_not_whole_are_refused(serve: Any, what: str, number: Any) -> None:
+    """Else they break each peer that reads them."""
+    use = serve().connect if what == "prefetch" else serve
+    with pytest.raises(TypeError, match=f"{what} is a whole number"):
+        use(**{what: number})
+
+
+def test_numbers_that_are_too_large_are_refused(serve: Any) -> None:
+    for what in ("capacity", "capacity_bytes"):
+        with pytest.raises(ValueError, match=f"{what} is 1 to"):
+            serve(**{what: 1 << 63})
+    served = serve(capacity=np.int64(3), capacity_bytes=np.uint32(1000))
+    with served.connect(prefetch=np.int8(1)) as client:
+        client.put(1)
+        assert client.get(LIMIT) == 1
+
+
+def test_a_timeout_is_a_number(ends: Any) -> None:
+    served, end = ends(capacity=1)
+    with pytest.raises(ValueError, match="timeout"):
+        end.get(float("nan"))
+    end.put(1)
+    settle(end)
+    with pytest.raises(ValueError, match="timeout"):
+        end.put(2, float("nan"))
+    with pytest.raises(ValueError, match="timeout"):
+        queue.connect(served.target, served.name, timeout=float("nan"))
+    with pytest.raises(TypeError):
+        end.put(2, "1")
+    assert end.get(np.float32(LIMIT)) == 1
+    with pytest.raises(queue.EmptyError):
+        end.get(-1)
+
+
 def test_a_peer_has_a_budget_of_streams(serve: Any) -> None:
     served = serve()
     with tensorwire.insecure_channel(served.target) as channel:

@@ -15,7 +15,7 @@ from tensorwire import rpc
 from tensorwire.queue import errors, items, wire
 from tensorwire.queue.consuming import Consuming
 from tensorwire.queue.conversation import ANSWER_SECONDS, ends, left, silent
-from tensorwire.queue.local import checked_batch, checked_name
+from tensorwire.queue.local import checked_batch, checked_name, checked_whole
 from tensorwire.queue.producing import Producing
 from tensorwire.queue.serving import service_name
 from tensorwire.rpc import lifetime
@@ -333,10 +333,12 @@ def connect(
     timeout: seconds to wait for a link.
 
     Raises ServerLostError where no link leads to the server, with the reason; NoQueueError;
-    ImportError for a framework that is not there.
+    ValueError and TypeError for arguments that are none, ImportError for a framework that is not
+    there.
     """
     checked_name(name)
     items.checked_framework(framework)
+    prefetch = checked_whole(prefetch, "prefetch")
     if not 0 <= prefetch <= wire.MAX_ITEMS:
         raise ValueError(f"prefetch is 0 to {wire.MAX_ITEMS}, not {prefetch}")
     own = rpc.insecure_channel(target) if isinstance(target, str) else None

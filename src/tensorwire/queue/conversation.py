@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from math import isnan
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -41,7 +42,12 @@ def silent(name: str) -> QueueError:
 
 
 def ends(timeout: float | None) -> float | None:
-    return None if timeout is None else monotonic() + timeout
+    """Raises ValueError for NaN, which would never pass, and TypeError for no number."""
+    if timeout is None:
+        return None
+    if isnan(timeout):
+        raise ValueError("a timeout is a number of seconds, or None: not NaN")
+    return monotonic() + timeout
 
 
 def left(end: float | None) -> float | None:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tensorwire.tensors import Framework
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_MAX_BYTES: Final = (1 << 62) - 1
+_MAX_CAPACITY: Final = (1 << 62) - 1
+"""Items, and bytes: messages have room for twice as much."""
 _names: Final[weakref.WeakKeyDictionary[Server, set[str]]] = weakref.WeakKeyDictionary()
 _lock: Final = threading.Lock()  # of those
 
@@ -281,6 +282,13 @@ def checked_batch(most: int) -> int:
     return min(most, MAX_ITEMS)
 
 
+def _checked_capacity(number: int, what: str) -> int:
+    number = checked_whole(number, what)
+    if not 1 <= number <= _MAX_CAPACITY:
+        raise ValueError(f"{what} is 1 to {_MAX_CAPACITY}, not {number}")
+    return number
+
+
 def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(
@@ -312,8 +320,8 @@ def serve(
     """
     if not isinstance(server, Server):
         raise TypeError(f"a queue needs a server of tensorwire.server, not a {type(server)}")
-    if capacity < 1 or not 1 <= capacity_bytes <= _MAX_BYTES:
-        raise ValueError("a queue has room for at least one item and one byte")
+    capacity = _checked_capacity(capacity, "a queue's capacity")
+    capacity_bytes = _checked_capacity(capacity_bytes, "a queue's capacity_bytes")
     items.checked_framework(framework)
     checked_name(name)
     with _lock:
