@@ -300,8 +300,10 @@ def test_a_closed_end_wakes_coroutines(serve: Any, end: str) -> None:
             client.close(drain=False)
         else:  # it speaks with the server first
             await asyncio.to_thread(client.close)
+        done, _ = await asyncio.wait([waiting], timeout=LIMIT / 2)
+        assert done == {waiting}
         with pytest.raises(queue.ClosedError):
-            await waiting
+            waiting.result()
 
     with channel:
         run(program)
