@@ -17,7 +17,7 @@ import grpc
 from tensorwire import _core
 from tensorwire.queue import errors
 from tensorwire.rpc import CallError
-from tensorwire.rpc.waiting import News
+from tensorwire.rpc.waiting import Bell, News
 
 if TYPE_CHECKING:
     from tensorwire._core import Buffer
@@ -77,7 +77,8 @@ class Conversation:
     over.
 
     Ctrl-C may come between any two steps of the main thread. So a lock is only ever held by `with`
-    itself, which nothing comes between, and whoever waits begins with what another has left undone.
+    itself, which nothing comes between, and never by who waits, as with a condition, which may lose
+    it; and whoever waits begins with what another has left undone.
     """
 
     def __init__(
@@ -87,7 +88,6 @@ class Conversation:
         self._name = name
         self._handle = handle
         self._lock = threading.Lock()  # guards what follows
-        self._changed = threading.Condition(self._lock)
         self._receiver: object | None = None
         self._inbox: Inbox = deque()
         self._number = 0  # of the first message in it
@@ -133,6 +133,7 @@ class Conversation:
         Raises QueueError when it never will."""
         end = ends(timeout)
         receiver = object()
+        bell: Bell | None = None
         try:
             while True:
                 with self._lock:
@@ -145,24 +146,44 @@ class Conversation:
                     rest = left(end)
                     if rest is not None and rest <= 0:
                         return False
-                    if self._receiver is not None:
-                        sliced = _SLICE_SECONDS if rest is None else min(rest, _SLICE_SECONDS)
-                        self._changed.wait(sliced)
-                        continue
-                    self._receiver = receiver
-                failure = None
-                try:
-                    self._duplex.receive_to(self._inbox, rest)
-                except CallError as error:
-                    failure = error
-                with self._lock:
-                    self._receiver = None
-                    self._digest(failure)
+                    receives = self._receiver is None
+                    if receives:
+                        self._receiver = receiver
+                    else:
+                        bell = bell or Bell()
+                        self._wakes.add(bell.ring)
+                if receives:
+                    self._receive(rest)
+                elif bell is not None:
+                    bell.wait(_SLICE_SECONDS if rest is None else min(rest, _SLICE_SECONDS))
         finally:
-            if self._receiver is receiver:  # Ctrl-C: another one receives
+            if bell is not None or self._receiver is receiver:
                 with self._lock:
-                    self._receiver = None
-                    self._changed.notify_all()
+                    self._leave(receiver, bell)
+
+    def _leave(self, receiver: object, bell: Bell | None) -> None:
+        """Lock held."""
+        if bell is not None:
+            self._wakes.discard(bell.ring)
+        if self._receiver is receiver:  # Ctrl-C: another one receives
+            self._receiver = None
+            self._wake()
+
+    def _receive(self, timeout: float | None) -> None:
+        """As the one who receives."""
+        failure = None
+        try:
+            self._duplex.receive_to(self._inbox, timeout)
+        except CallError as error:
+            failure = error
+        with self._lock:
+            self._receiver = None
+            self._digest(failure)
+
+    def _wake(self) -> None:
+        """Lock held: all who wait."""
+        for wake in self._wakes:
+            wake()
 
     def _digest(self, failure: CallError | None = None) -> None:
         """Lock held."""
@@ -182,9 +203,7 @@ class Conversation:
             inbox.popleft()
         if failure is not None:
             self._end(failure)
-        self._changed.notify_all()
-        for wake in self._wakes:
-            wake()
+        self._wake()
 
     def _end(self, failure: CallError | None) -> None:
         if self.error is None:
