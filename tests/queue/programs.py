@@ -75,6 +75,29 @@ def get_between_alarms(target: str, name: str, items: int, rounds: int, prefetch
     say(found)
 
 
+def get_beside_a_thread(target: str, name: str, rounds: int, prefetch: int) -> None:
+    """The same, while another thread gets from the same client, until the queue is closed."""
+    found: list[int] = []
+    beside: list[int] = []
+
+    def get_some() -> None:
+        with suppress(queue.EmptyError, queue.ClosedError):
+            for batch in map(client.get_batch, (3,), (0.01,)):
+                found.extend(batch)
+
+    def get_rest() -> None:
+        with suppress(queue.ClosedError):
+            while True:
+                beside.extend(client.get_batch(2))
+
+    with queue.connect(target, name, prefetch=prefetch) as client, ThreadPoolExecutor(1) as pool:
+        rest = pool.submit(get_rest)
+        came = alarmed(rounds, get_some, rest.done, 2e-3)
+        rest.result()
+    say(came)
+    say(found + beside)
+
+
 def put_between_alarms(target: str, name: str, items: int, rounds: int) -> None:
     """Says how many interrupts have come, and which numbers it has put all the same."""
     number = 0

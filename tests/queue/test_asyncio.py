@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from tests.queue.conftest import LIMIT
 
+import tensorwire
 from tensorwire import queue
 
 End = Any
@@ -154,6 +156,118 @@ def test_a_cancelled_put_has_not_put(ends: Any) -> None:
     run(program)
 
 
+def test_a_put_cancelled_once_there_was_room_has_put_once(serve: Any) -> None:
+    own = serve(capacity=1).own
+
+    async def program() -> None:
+        await own.put_async(1)
+        waiting = asyncio.create_task(own.put_async(2))
+        await until(lambda: own.stats().waiting_producers == 1)
+        assert own.get(0) == 1
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert own.get(0) == 2
+        stats = own.stats()
+        assert (stats.accepted, stats.delivered, stats.refused) == (2, 2, 0)
+
+    run(program)
+
+
+@pytest.fixture
+def told(serve: Any) -> Iterator[tuple[queue.Queue, Any]]:
+    """A queue that is full, and a client that has been told that it is not."""
+    served = serve(capacity=1)
+    client = served.connect()
+    client._putting()
+    served.own.put(1)
+    yield served.own, client
+    client.close(drain=False)
+
+
+def test_a_cancelled_flush_leaves_the_turn(told: Any) -> None:
+    own, client = told
+
+    async def program() -> None:
+        await client.put_async(2)
+        with pytest.raises(queue.FullError):
+            await client.flush_async(0.01)
+        waiting = asyncio.create_task(client.flush_async())
+        await until(lambda: client._producing._turn.holder is not None)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        try:
+            assert client._producing._turn.holder is None
+            assert own.get(LIMIT) == 1
+            await client.flush_async(LIMIT)
+            assert own.get(0) == 2
+        finally:
+            own.close(drain=False)  # it ends a thread that waits
+
+    run(program)
+
+
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_a_cancellation_stays_one_though_nothing_can_be_taken_back(
+    told: Any, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    own, client = told
+    if end == "get":
+        own.get(LIMIT)
+
+    def lost(*_: object, **__: object) -> bytes:
+        raise queue.ServerLostError("lost")
+
+    async def program() -> None:
+        if end == "put":
+            await client.put_async(2)
+        waiting = asyncio.create_task(client.put_async(3) if end == "put" else client.get_async())
+        await until(lambda: own.stats()[-3 if end == "put" else -2] == 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "_take_back", lost)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+    run(program)
+
+
+def test_one_cancelled_twice_keeps_the_turn_while_its_thread_works(
+    told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, client = told
+    take_back = client._take_back
+    begun, going = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        begun.set()
+        assert going.wait(LIMIT)
+        return take_back(*arguments, **named)
+
+    async def program() -> None:
+        assert own.get(LIMIT) == 1
+        await client.put_async(2)
+        monkeypatch.setattr(client, "_take_back", slow)
+        waiting = asyncio.create_task(client.put_async(3))
+        await until(lambda: own.stats().waiting_producers == 1)
+        waiting.cancel()
+        await until(begun.is_set)
+        waiting.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        held = client._producing._turn.holder is not None
+        going.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert held
+        assert own.get(LIMIT) == 2
+        await client.put_async(4)
+        assert await client.get_async(LIMIT) == 4
+
+    run(program)
+
+
 def test_a_closed_queue_wakes_coroutines(ends: Any) -> None:
     own, end = ends(capacity=1)
 
@@ -165,6 +279,34 @@ def test_a_closed_queue_wakes_coroutines(ends: Any) -> None:
             await getting
 
     run(program)
+
+
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_a_closed_end_wakes_coroutines(serve: Any, end: str) -> None:
+    served = serve(capacity=1)
+
+    channel = tensorwire.insecure_channel(served.target)
+    client = queue.connect(channel, served.name)
+
+    async def program() -> None:
+        if end == "put":
+            served.own.put(1)
+            waiting = asyncio.create_task(client.put_async(2))
+            await until(lambda: served.own.stats().waiting_producers == 1)
+        else:
+            waiting = asyncio.create_task(client.get_async())
+            await until(lambda: served.own.stats().waiting_consumers == 1)
+        if end == "put":
+            client.close(drain=False)
+        else:  # it speaks with the server first
+            await asyncio.to_thread(client.close)
+        done, _ = await asyncio.wait([waiting], timeout=LIMIT / 2)
+        assert done == {waiting}
+        with pytest.raises(queue.ClosedError):
+            waiting.result()
+
+    with channel:
+        run(program)
 
 
 def test_threads_and_coroutines_share_an_end(ends: Any) -> None:
@@ -197,3 +339,24 @@ def test_one_client_in_one_loop_after_the_other(ends: Any) -> None:
             assert await end.get_async(LIMIT) == n
 
         run(program)
+
+
+def test_one_client_in_two_loops_at_once(serve: Any) -> None:
+    served = serve()
+
+    def wait(loop: asyncio.AbstractEventLoop) -> int:
+        """How many descriptors the process has afterwards."""
+        with pytest.raises(queue.EmptyError):
+            loop.run_until_complete(client.get_async(0.001))
+        return len(os.listdir("/proc/self/fd"))
+
+    with served.connect() as client:
+        loops = [asyncio.new_event_loop() for _ in range(2)]
+        before = max([wait(loop) for loop in loops * 2])
+        after = max([wait(loop) for loop in loops * 20])
+        assert after < before + 10
+        for n, loop in enumerate(loops):
+            served.own.put(n)
+            assert loop.run_until_complete(client.get_async(LIMIT)) == n
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()

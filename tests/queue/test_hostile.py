@@ -11,11 +11,11 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.queue.conftest import LIMIT
+from tests.queue.conftest import LIMIT, until
 
 import tensorwire
 from tensorwire import queue, rpc
-from tensorwire.queue import wire
+from tensorwire.queue import serving, wire
 from tensorwire.queue.serving import service_name
 
 HOSTILE = {
@@ -61,6 +61,47 @@ def test_a_stranger_withdraws_nothing(serve: Any) -> None:
             other._withdraw(wire.Withdraw(session, 1, 1))
         with pytest.raises(queue.ClosedError):
             client._withdraw(wire.Withdraw(session + 1, 1, 1))
+
+
+def test_only_what_may_be_in_a_message_is_withdrawn_at_once(serve: Any) -> None:
+    """Else all that comes later is refused, and each number kept."""
+    served = serve()
+    with served.connect() as client:
+        client.put(1)
+        client.flush(LIMIT)
+        session = client._producing._opened.session
+        with pytest.raises(queue.QueueError, match="4097 items withdrawn") as caught:
+            client._withdraw(wire.Withdraw(session, 1, wire.MAX_ITEMS + 1))
+        assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+        client.put(2)
+        client.flush(LIMIT)
+        assert served.own.get_batch(2, LIMIT) == [1, 2]
+
+
+def test_a_stream_s_withdrawals_hold_one_thread(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_WITHDRAW_SECONDS", LIMIT)
+    served = serve()
+    with served.connect() as client, ThreadPoolExecutor(2) as pool:
+        session = client._putting()._opened.session
+        at_server = served.own._service._producers[session]
+        first = pool.submit(client._withdraw, wire.Withdraw(session, 1, 2))
+        until(lambda: at_server.impatient == range(1, 3))
+        second = pool.submit(client._withdraw, wire.Withdraw(session, 1, 1))
+        with pytest.raises(queue.BudgetError, match="another withdrawal"):
+            first.result(LIMIT)
+        client.put(1)
+        assert second.result(LIMIT) == 1
+
+
+def test_a_queue_with_too_many_calls_says_so(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve()
+    with monkeypatch.context() as patch:
+        patch.setattr(serving, "MAX_STREAMS", 0)
+        with pytest.raises(queue.BudgetError, match="serves 0 calls at once"):
+            served.connect()
+    served.connect().close()
 
 
 @pytest.mark.parametrize("answer", [[], [b"\xc1"], [b""]], ids=["empty", "garbage", "no control"])

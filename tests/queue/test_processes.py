@@ -214,6 +214,22 @@ def test_ctrl_c_at_any_moment_of_a_get_loses_no_item(
     assert (stats.items, stats.delivered, stats.lost) == (0, ITEMS, 0)
 
 
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_ctrl_c_at_any_moment_beside_another_thread_loses_no_item(
+    serve: Any, start: Callable[..., Any], prefetch: int
+) -> None:
+    served = serve(capacity=64)
+    child = start("get_beside_a_thread", served.target, served.name, 10 * INTERRUPTS, prefetch)
+    for number in range(30 * ITEMS):
+        served.own.put(number, LIMIT)
+    served.own.close()
+    assert int(child.stdout.readline()) > 0
+    assert sorted(literal_eval(child.stdout.readline())) == [*range(30 * ITEMS)]
+    until(lambda: served.own.stats().consumers == 0)
+    stats = served.own.stats()
+    assert (stats.items, stats.delivered, stats.lost) == (0, 30 * ITEMS, 0)
+
+
 def test_ctrl_c_at_any_moment_of_a_put_leaves_an_item_whole(
     serve: Any, start: Callable[..., Any]
 ) -> None:

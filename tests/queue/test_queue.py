@@ -18,7 +18,7 @@ from tests.queue.conftest import LIMIT, Served, until
 
 import tensorwire
 from tensorwire import queue
-from tensorwire.queue import wire
+from tensorwire.queue import items, wire
 from tensorwire.queue.conversation import Conversation
 from tensorwire.queue.serving import STREAMS_OF_A_PEER
 
@@ -100,6 +100,16 @@ def test_a_batch(ends: Any) -> None:
         end.get_batch(0)
 
 
+@pytest.mark.parametrize("most", [64 / 2, float("nan"), True, "3", None])
+def test_a_batch_of_no_whole_number_harms_nobody(ends: Any, most: Any) -> None:
+    served, end = ends()
+    with pytest.raises(TypeError, match="whole number"):
+        end.get_batch(most, 0)
+    served.own.put(1)
+    assert end.get_batch(np.int64(3), LIMIT) == [1]
+    assert served.own.stats().waiting_consumers == 0
+
+
 def test_a_full_queue(ends: Any) -> None:
     served, end = ends(capacity=2)
     end.put(1)
@@ -162,13 +172,41 @@ def test_what_waits_is_woken(ends: Any, pool: ThreadPoolExecutor) -> None:
 
 
 def test_what_cannot_travel(ends: Any) -> None:
-    served, end = ends()
+    _, end = ends()
     with pytest.raises(TypeError, match=r"obj\['a'\]"):
         end.put({"a": object()})
+
+
+def test_what_comes_before_an_object_that_cannot_travel_is_put(ends: Any) -> None:
+    served, end = ends()
+
+    def fails() -> Iterator[object]:
+        yield 3
+        raise KeyError
+
     with pytest.raises(TypeError):
-        end.put_batch([1, object()])
+        end.put_batch([1, 2, object(), 9])
+    with pytest.raises(KeyError):
+        end.put_batch(fails())
     settle(end)
-    assert served.own.stats().items <= 1
+    assert served.own.get_batch(9, LIMIT) == [1, 2, 3]
+
+
+def test_objects_of_a_batch_may_be_made_in_the_same_memory(ends: Any) -> None:
+    served, end = ends(capacity=9)
+    array = np.zeros(items.SMALL, np.uint16)  # large enough to travel out of its own memory
+
+    def made() -> Iterator[object]:
+        for n in range(4):
+            array[:] = n
+            yield n
+            yield array
+
+    end.put_batch(made())
+    settle(end)
+    found = [served.own.get(LIMIT) for _ in range(8)]
+    assert found[::2] == [0, 1, 2, 3]
+    assert [each.tolist() for each in found[1::2]] == [[n] * items.SMALL for n in range(4)]
 
 
 @pytest.mark.parametrize("drain", [True, False])
@@ -311,6 +349,31 @@ def test_an_end_that_is_closed(serve: Any) -> None:
     assert served.own.stats().closed
 
 
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_who_comes_while_an_end_is_closed_harms_no_link(serve: Any, end: str) -> None:
+    served = serve()
+    with tensorwire.insecure_channel(served.target) as channel:
+        client = queue.connect(channel, served.name)
+        client.put(1)
+        assert client.get(LIMIT) == 1
+        used: Any = client._producing if end == "put" else client._consuming
+        item = items.encoded(2, served.name, 1000)
+        arguments = ([item], LIMIT) if end == "put" else (1, LIMIT, client._decoded)
+        end_send = used._talk.end_send
+
+        def use_then() -> None:
+            """As a thread that began before this one said that the end is closed."""
+            end_send()
+            with pytest.raises(queue.ClosedError):
+                getattr(used, end)(*arguments)
+
+        used._talk.end_send = use_then
+        client.close()
+        with queue.connect(channel, served.name) as other:
+            other.put(3)
+            assert other.get(LIMIT) == 3
+
+
 def test_a_small_burst_does_not_wait_for_more(serve: Any) -> None:
     served = serve(capacity=1000)
     with served.connect() as client:
@@ -443,6 +506,42 @@ def test_arguments_that_are_wrong(server: Any) -> None:
         queue.connect(server[1], "q", prefetch=-1)
 
 
+@pytest.mark.parametrize("number", [256e6, True, "9", None])
+@pytest.mark.parametrize("what", ["capacity", "capacity_bytes", "prefetch"])
+def test_numbers_that_are_not_whole_are_refused(serve: Any, what: str, number: Any) -> None:
+    """Else they break each peer that reads them."""
+    use = serve().connect if what == "prefetch" else serve
+    with pytest.raises(TypeError, match=f"{what} is a whole number"):
+        use(**{what: number})
+
+
+def test_numbers_that_are_too_large_are_refused(serve: Any) -> None:
+    for what in ("capacity", "capacity_bytes"):
+        with pytest.raises(ValueError, match=f"{what} is 1 to"):
+            serve(**{what: 1 << 63})
+    served = serve(capacity=np.int64(3), capacity_bytes=np.uint32(1000))
+    with served.connect(prefetch=np.int8(1)) as client:
+        client.put(1)
+        assert client.get(LIMIT) == 1
+
+
+def test_a_timeout_is_a_number(ends: Any) -> None:
+    served, end = ends(capacity=1)
+    with pytest.raises(ValueError, match="timeout"):
+        end.get(float("nan"))
+    end.put(1)
+    settle(end)
+    with pytest.raises(ValueError, match="timeout"):
+        end.put(2, float("nan"))
+    with pytest.raises(ValueError, match="timeout"):
+        queue.connect(served.target, served.name, timeout=float("nan"))
+    with pytest.raises(TypeError):
+        end.put(2, "1")
+    assert end.get(np.float32(LIMIT)) == 1
+    with pytest.raises(queue.EmptyError):
+        end.get(-1)
+
+
 def test_a_peer_has_a_budget_of_streams(serve: Any) -> None:
     served = serve()
     with tensorwire.insecure_channel(served.target) as channel:
@@ -527,6 +626,67 @@ def test_a_damaged_item_takes_no_other_of_its_batch_with_it(serve: Any, own: boo
     assert served.own.stats().handed == 0
 
 
+def put_back(
+    client: Any, most: int, pool: ThreadPoolExecutor, failure: type[BaseException], first: object
+) -> list[Any]:
+    """What a ``get_batch`` gives that fails at an item, while another thread takes the next one."""
+    decoded = client._decoded
+    got = []
+
+    def fails(item: Any) -> Any:
+        found = decoded(item)
+        if found == first:
+            client._decoded = decoded
+            got.append(pool.submit(client.get, LIMIT).result(LIMIT))
+            raise failure
+        return found
+
+    client._decoded = fails
+    with suppress(failure):
+        got += client.get_batch(most, LIMIT)
+    assert client._decoded is decoded
+    return got
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+def test_items_put_back_behind_another_thread_s_are_taken_once(
+    serve: Any, pool: ThreadPoolExecutor, failure: type[BaseException], prefetch: int
+) -> None:
+    served = serve(capacity=20)
+    served.own.put_batch(range(1, 8))
+    client = served.connect(prefetch=prefetch)
+    got = put_back(client, 3, pool, failure, 2)
+    assert got == ([4, 1] if failure is ValueError else [4])
+    while sorted(got) != [1, 2, 3, 4]:
+        got += client.get_batch(4 - len(got), LIMIT)
+    client.close()
+    until(lambda: served.own.stats().consumers == 0)
+    stats = served.own.stats()
+    assert (stats.delivered, stats.lost, stats.items) == (4, 0, 3)
+    assert served.own.get_batch(10, LIMIT) == [5, 6, 7]
+
+
+def test_items_put_back_twice_bring_no_other_thread_s_back(
+    serve: Any, pool: ThreadPoolExecutor
+) -> None:
+    """The server hears a number only: what it counts may still be here, but is never doubled."""
+    served = serve()
+    served.own.put_batch(range(1, 5))
+    client = served.connect()
+    assert put_back(client, 2, pool, KeyboardInterrupt, 2) == [3]
+
+    def interrupted(item: Any) -> Any:
+        raise KeyboardInterrupt
+
+    client._decoded = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        client.get_batch(2, LIMIT)
+    client.close()
+    until(lambda: served.own.stats().consumers == 0)
+    assert served.own.get_batch(4, LIMIT) == [4]
+
+
 def test_waits_end_at_their_deadline_though_the_server_is_silent(
     serve: Any, monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor
 ) -> None:
@@ -551,3 +711,32 @@ def test_waits_end_at_their_deadline_though_the_server_is_silent(
             put.result(LIMIT)
         assert served.own.get_batch(2, LIMIT) == [1]
         assert served.own.get(LIMIT) == 2
+
+
+@pytest.mark.parametrize("end", ["put", "get"])
+def test_ctrl_c_stays_one_though_nothing_can_be_taken_back(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    served = serve(capacity=1)
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    def lost(*_: object, **__: object) -> bytes:
+        raise queue.ServerLostError("lost")
+
+    with served.connect() as client:
+        client.put(1)
+        assert client.get(LIMIT) == 1
+        client.put(2)
+        client.flush(LIMIT)
+        if end == "get":
+            assert served.own.get(LIMIT) == 2
+        used: Any = client._producing if end == "put" else client._consuming
+        with monkeypatch.context() as patch:
+            patch.setattr(used._talk, "until", interrupted)
+            patch.setattr(client, "_take_back", lost)
+            with pytest.raises(KeyboardInterrupt):
+                client.put(3) if end == "put" else client.get()
+        if end == "put":
+            assert served.own.get(LIMIT) == 2

@@ -15,7 +15,7 @@ from tensorwire import rpc
 from tensorwire.queue import errors, items, wire
 from tensorwire.queue.consuming import Consuming
 from tensorwire.queue.conversation import ANSWER_SECONDS, ends, left, silent
-from tensorwire.queue.local import checked_batch, checked_name
+from tensorwire.queue.local import checked_batch, checked_name, checked_whole
 from tensorwire.queue.producing import Producing
 from tensorwire.queue.serving import service_name
 from tensorwire.rpc import lifetime
@@ -94,8 +94,10 @@ class QueueClient:
             producing.put([item], timeout)
 
     def put_batch(self, objects: Iterable[object], timeout: float | None = None) -> None:
-        """Puts objects in their order, small ones in one message. Raises what ``put`` raises;
-        ``accepted`` of a FullError is how many of them are in the queue, or on their way."""
+        """Puts objects in their order, small ones in one message. Each may be changed once the
+        next one is asked for. Raises what ``put`` raises; ``accepted`` of a FullError is how many
+        of them are in the queue, or on their way. Where one cannot travel, or ``objects`` raises,
+        those before it are put."""
         producing = self._putting()
         end = ends(timeout)
         done = 0
@@ -109,7 +111,8 @@ class QueueClient:
 
     async def put_async(self, obj: object, timeout: float | None = None) -> None:
         """As ``put``, in an event loop. An object whose ``put_async`` is cancelled while it waits
-        for room is not in the queue."""
+        for room is not in the queue, unless there was room just before: then the queue has it, and
+        who puts it again doubles it."""
         producing = await self._ready(self._producing, self._putting)
         item = items.encoded(obj, self._name, producing.capacity_bytes)
         await producing.put_async([item], timeout)
@@ -138,19 +141,31 @@ class QueueClient:
 
     async def flush_async(self, timeout: float | None = None) -> None:
         """As ``flush``, in an event loop."""
-        await asyncio.to_thread(self.flush, timeout)
+        errors.check_process(self._generation, self._name)
+        if self._producing is not None:
+            await self._producing.flush_async(timeout)
 
     def _batches(self, objects: Iterable[object], capacity_bytes: int) -> Iterator[list[Item]]:
+        """An item that lies over the memory of its object leaves before the next object is made,
+        which may be made there. What was collected leaves before an error of a later object."""
         batch: list[Item] = []
         nbytes = 0
-        for obj in objects:
-            item = items.encoded(obj, self._name, capacity_bytes)
-            full = nbytes + item.nbytes > min(_MESSAGE_BYTES, capacity_bytes)
-            if batch and (full or len(batch) == wire.MAX_ITEMS):
+        try:
+            for obj in objects:
+                item = items.encoded(obj, self._name, capacity_bytes)
+                full = nbytes + item.nbytes > min(_MESSAGE_BYTES, capacity_bytes)
+                if batch and (full or len(batch) == wire.MAX_ITEMS):
+                    yield batch
+                    batch, nbytes = [], 0
+                batch.append(item)
+                nbytes += item.nbytes
+                if item.nbytes > items.SMALL:
+                    yield batch
+                    batch, nbytes = [], 0
+        except Exception:
+            if batch:
                 yield batch
-                batch, nbytes = [], 0
-            batch.append(item)
-            nbytes += item.nbytes
+            raise
         if batch:
             yield batch
 
@@ -276,7 +291,7 @@ class QueueClient:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise errors.ClosedError(f"queue {self._name!r}: this end of it is closed")
+            raise errors.end_closed(self._name)
 
     def _begun(self, begin: Callable[[], End]) -> End:
         try:
@@ -318,10 +333,12 @@ def connect(
     timeout: seconds to wait for a link.
 
     Raises ServerLostError where no link leads to the server, with the reason; NoQueueError;
-    ImportError for a framework that is not there.
+    ValueError and TypeError for arguments that are none, ImportError for a framework that is not
+    there.
     """
     checked_name(name)
     items.checked_framework(framework)
+    prefetch = checked_whole(prefetch, "prefetch")
     if not 0 <= prefetch <= wire.MAX_ITEMS:
         raise ValueError(f"prefetch is 0 to {wire.MAX_ITEMS}, not {prefetch}")
     own = rpc.insecure_channel(target) if isinstance(target, str) else None

@@ -8,15 +8,22 @@ how many items the program has taken; those that it has not go back when the str
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tensorwire.queue import wire
-from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
-from tensorwire.queue.errors import EmptyError, QueueError
+from tensorwire.queue.conversation import (
+    ANSWER_SECONDS,
+    Conversation,
+    ends,
+    in_thread,
+    left,
+    silent,
+)
+from tensorwire.queue.errors import EmptyError, QueueError, end_closed
 from tensorwire.tensors import DecodeError
 
 if TYPE_CHECKING:
@@ -29,7 +36,8 @@ T = TypeVar("T")
 
 
 class _Taking:
-    """Of one ``get``: what it has taken. ``count``: of all that this end has taken, with that."""
+    """Of one ``get``: what it has taken. ``count``: of all that this end has taken, with that; -1:
+    some of it had been counted before."""
 
     __slots__ = ("count", "items", "most")
 
@@ -52,9 +60,11 @@ class Consuming:
         self._prefetch = prefetch
         self._lock = threading.Lock()  # guards what follows, down to the number of the question
         self._items: list[Item] = []
+        self._counted = 0  # of these, so many first ones are among those that were taken
         self._taken = 0
         self._told = 0  # items that the server counts as taken
         self._waits: set[_Taking] = set()
+        self._closing = False  # nothing is taken or asked for any more
         self._asked = 0  # the number of the last question
         self._answered = 0
         self._opened: wire.Opened | None = None
@@ -79,11 +89,18 @@ class Consuming:
     def _take(self, taking: _Taking) -> bool:
         """Takes what is there, and asks for what is wanted. False: nothing is there."""
         with self._lock:
+            if self._closing:
+                raise end_closed(self._name)
             if items := self._items[: taking.most]:
                 number = len(items)
+                again = min(number, self._counted)
+                taken = self._taken + number - again
+                count = -1 if again else taken
                 taking.items = items
                 del self._items[:number]
-                self._taken = taking.count = self._taken + number
+                self._counted -= again
+                self._taken = taken
+                taking.count = count
                 self._waits.discard(taking)
             try:
                 self._ask()
@@ -96,11 +113,17 @@ class Consuming:
         """All but the first ``kept``: the next ``get`` takes them."""
         with self._lock:
             back = taking.items[kept:]
-            # What others have taken since then counts behind these. So these count as taken, too.
-            taken = self._taken - (len(back) if self._taken == taking.count else 0)
+            number = len(back)
+            # What others have taken since then counts behind these. So these stay counted.
+            last = self._taken == taking.count and not self._counted
+            taken = self._taken - (number if last else 0)
+            counted = self._counted + (0 if last else number)
+            count = taken if last else -1
             del taking.items[kept:]
             self._items[:0] = back
-            self._taken = taking.count = taken
+            self._counted = counted
+            self._taken = taken
+            taking.count = count
 
     def _ask(self) -> None:
         """Lock held."""
@@ -143,7 +166,8 @@ class Consuming:
         except BaseException:  # Ctrl-C: nobody gets them
             self._untake(taking)
             if question := self._leave(taking):
-                self._take_back(question)
+                with suppress(QueueError):
+                    self._take_back(question)
             raise
 
     async def get_async(
@@ -159,14 +183,15 @@ class Consuming:
                     if not await self._talk.until_async(self._there, left(end)):
                         break
                 if question := self._leave(taking):
-                    await asyncio.to_thread(self._take_back, question)
+                    await in_thread(self._take_back, question)
                 if not taking.items and not self._take(taking):
                     raise self._empty(timeout)
             return self._decoded(taking, decode)
         except BaseException:
             self._untake(taking)
             if question := self._leave(taking):
-                await asyncio.to_thread(self._take_back, question)
+                with suppress(QueueError):
+                    await in_thread(self._take_back, question)
             raise
 
     def _decoded(self, taking: _Taking, decode: Callable[[Item], T]) -> list[T]:
@@ -214,6 +239,8 @@ class Consuming:
 
     def close(self, timeout: float | None) -> None:
         """Gives back what was not taken. Raises QueueError."""
+        with self._lock:
+            self._closing = True
         try:
             if self._talk.error is None:
                 if self._asked != self._answered:

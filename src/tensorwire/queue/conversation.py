@@ -8,20 +8,23 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from math import isnan
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
 from tensorwire import _core
 from tensorwire.queue import errors
 from tensorwire.rpc import CallError
-from tensorwire.rpc.waiting import News
+from tensorwire.rpc.waiting import Bell, News
 
 if TYPE_CHECKING:
     from tensorwire._core import Buffer
     from tensorwire.queue.errors import QueueError
     from tensorwire.rpc.client.duplex import Duplex, Inbox
+
+T = TypeVar("T")
 
 _SLICE_SECONDS: Final = 0.25
 """Ctrl-C may be missed by a thread that falls asleep on a lock: so it never sleeps for long."""
@@ -39,11 +42,33 @@ def silent(name: str) -> QueueError:
 
 
 def ends(timeout: float | None) -> float | None:
-    return None if timeout is None else monotonic() + timeout
+    """Raises ValueError for NaN, which would never pass, and TypeError for no number."""
+    if timeout is None:
+        return None
+    if isnan(timeout):
+        raise ValueError("a timeout is a number of seconds, or None: not NaN")
+    return monotonic() + timeout
 
 
 def left(end: float | None) -> float | None:
     return None if end is None else max(end - monotonic(), 0.0)
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Runs it in a thread of the event loop's, and waits for it after a cancellation, too, and
+    after a second one: it works on what the caller holds."""
+    working = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+    cancelled: tuple[Any, ...] | None = None
+    while not working.done():
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError as error:  # noqa: PERF203
+            cancelled = error.args
+    if cancelled is None:
+        return working.result()
+    if not working.cancelled():
+        working.exception()  # so that nobody says that it was never looked at
+    raise asyncio.CancelledError(*cancelled)
 
 
 class Conversation:
@@ -52,7 +77,8 @@ class Conversation:
     over.
 
     Ctrl-C may come between any two steps of the main thread. So a lock is only ever held by `with`
-    itself, which nothing comes between, and whoever waits begins with what another has left undone.
+    itself, which nothing comes between, and never by who waits, as with a condition, which may lose
+    it; and whoever waits begins with what another has left undone.
     """
 
     def __init__(
@@ -62,12 +88,11 @@ class Conversation:
         self._name = name
         self._handle = handle
         self._lock = threading.Lock()  # guards what follows
-        self._changed = threading.Condition(self._lock)
         self._receiver: object | None = None
         self._inbox: Inbox = deque()
         self._number = 0  # of the first message in it
         self._wakes: set[Callable[[], object]] = set()
-        self._readiness: _Readiness | None = None
+        self._readinesses: dict[asyncio.AbstractEventLoop, _Readiness] = {}
         self.error: QueueError | None = None
 
     # -------------------------------------------------------------------------------- sending
@@ -108,6 +133,7 @@ class Conversation:
         Raises QueueError when it never will."""
         end = ends(timeout)
         receiver = object()
+        bell: Bell | None = None
         try:
             while True:
                 with self._lock:
@@ -120,24 +146,44 @@ class Conversation:
                     rest = left(end)
                     if rest is not None and rest <= 0:
                         return False
-                    if self._receiver is not None:
-                        sliced = _SLICE_SECONDS if rest is None else min(rest, _SLICE_SECONDS)
-                        self._changed.wait(sliced)
-                        continue
-                    self._receiver = receiver
-                failure = None
-                try:
-                    self._duplex.receive_to(self._inbox, rest)
-                except CallError as error:
-                    failure = error
-                with self._lock:
-                    self._receiver = None
-                    self._digest(failure)
+                    receives = self._receiver is None
+                    if receives:
+                        self._receiver = receiver
+                    else:
+                        bell = bell or Bell()
+                        self._wakes.add(bell.ring)
+                if receives:
+                    self._receive(rest)
+                elif bell is not None:
+                    bell.wait(_SLICE_SECONDS if rest is None else min(rest, _SLICE_SECONDS))
         finally:
-            if self._receiver is receiver:  # Ctrl-C: another one receives
+            if bell is not None or self._receiver is receiver:
                 with self._lock:
-                    self._receiver = None
-                    self._changed.notify_all()
+                    self._leave(receiver, bell)
+
+    def _leave(self, receiver: object, bell: Bell | None) -> None:
+        """Lock held."""
+        if bell is not None:
+            self._wakes.discard(bell.ring)
+        if self._receiver is receiver:  # Ctrl-C: another one receives
+            self._receiver = None
+            self._wake()
+
+    def _receive(self, timeout: float | None) -> None:
+        """As the one who receives."""
+        failure = None
+        try:
+            self._duplex.receive_to(self._inbox, timeout)
+        except CallError as error:
+            failure = error
+        with self._lock:
+            self._receiver = None
+            self._digest(failure)
+
+    def _wake(self) -> None:
+        """Lock held: all who wait."""
+        for wake in self._wakes:
+            wake()
 
     def _digest(self, failure: CallError | None = None) -> None:
         """Lock held."""
@@ -157,14 +203,12 @@ class Conversation:
             inbox.popleft()
         if failure is not None:
             self._end(failure)
-        self._changed.notify_all()
-        for wake in self._wakes:
-            wake()
+        self._wake()
 
     def _end(self, failure: CallError | None) -> None:
         if self.error is None:
             if failure is None:
-                self.error = errors.ClosedError(f"queue {self._name!r}: this end of it is closed")
+                self.error = errors.end_closed(self._name)
             else:
                 self.error = errors.of_call(failure, self._name)
 
@@ -187,9 +231,7 @@ class Conversation:
                         return True
                     if self.error is not None:
                         raise self.error
-                    if self._readiness is None or self._readiness.loop is not loop:
-                        self._readiness = _Readiness(loop, self._duplex)
-                    self._readiness.await_message(news.wake)
+                    self._readiness_of(loop).await_message(news.wake)
                 rest = left(end)
                 if rest is not None and rest <= 0:
                     return False
@@ -208,10 +250,22 @@ class Conversation:
         except CallError as error:
             self._digest(error)
 
+    def _readiness_of(self, loop: asyncio.AbstractEventLoop) -> _Readiness:
+        """Lock held. In the loop's thread."""
+        readiness = self._readinesses.get(loop)
+        if readiness is None:
+            for over in [other for other in self._readinesses if other.is_closed()]:
+                self._readinesses.pop(over).close()
+            readiness = self._readinesses[loop] = _Readiness(loop, self._duplex)
+        return readiness
+
     def close(self) -> None:
+        """Wakes who still waits: nothing is received any more."""
         with self._lock:
-            readiness, self._readiness = self._readiness, None
-        if readiness is not None:
+            self._end(None)
+            self._digest()
+            readinesses, self._readinesses = self._readinesses, {}
+        for readiness in readinesses.values():
             readiness.close()
 
 

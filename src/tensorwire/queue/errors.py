@@ -53,8 +53,8 @@ class NoQueueError(QueueError, LookupError):
 
 
 class BudgetError(QueueError):
-    """This process has as many streams at the queue as one process may have, or the memory that an
-    item needs is not to be had."""
+    """This process has as many streams at the queue as one process may have, or the queue as many
+    calls as it serves at once, or the memory that an item needs is not to be had."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -80,6 +80,10 @@ def check_process(generation: int, name: str) -> None:
     """generation: of the process that made this end of the queue. Raises ServerLostError."""
     if why := lifetime.inherited(generation):
         raise ServerLostError(f"queue {name!r}: {why}: connect there")
+
+
+def end_closed(name: str) -> ClosedError:
+    return ClosedError(f"queue {name!r}: this end of it is closed")
 
 
 def of_call(error: CallError, name: str) -> QueueError:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorwire.queue import items
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from tensorwire.tensors import Framework
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_MAX_BYTES: Final = (1 << 62) - 1
+_MAX_CAPACITY: Final = (1 << 62) - 1
+"""Items, and bytes: messages have room for twice as much."""
 _names: Final[weakref.WeakKeyDictionary[Server, set[str]]] = weakref.WeakKeyDictionary()
 _lock: Final = threading.Lock()  # of those
 
@@ -87,7 +90,8 @@ class Queue:
 
     def put_batch(self, objects: Iterable[object], timeout: float | None = None) -> None:
         """Puts objects in their order. Raises what ``put`` raises; ``accepted`` of a FullError is
-        how many of them are in the queue."""
+        how many of them are in the queue. Where one cannot travel, or ``objects`` raises, those
+        before it are put."""
         end = ends(timeout)
         accepted = 0
         try:
@@ -98,7 +102,8 @@ class Queue:
             raise self._full(timeout, accepted) from None
 
     async def put_async(self, obj: object, timeout: float | None = None) -> None:
-        """As ``put``, in an event loop. A cancelled one has not put its object."""
+        """As ``put``, in an event loop. A cancelled one has not put its object, unless there was
+        room just before: then the queue has it, and who puts it again doubles it."""
         ticket = self._ticket(obj)
         try:
             end = ends(timeout)
@@ -261,10 +266,27 @@ class Queue:
         return f"<tensorwire.queue.Queue {self.name!r}: {stats.items} items, {stats.nbytes} bytes>"
 
 
+def checked_whole(number: int, what: str) -> int:
+    """As an int. Raises TypeError for what is no whole number: a peer, or the queue itself, would
+    fail with it later."""
+    if not isinstance(number, bool):
+        with suppress(TypeError):
+            return operator.index(number)
+    raise TypeError(f"{what} is a whole number, not {number!r}")
+
+
 def checked_batch(most: int) -> int:
+    most = checked_whole(most, "the most that a batch may have")
     if most < 1:
         raise ValueError(f"a batch has at least one item, not {most}")
     return min(most, MAX_ITEMS)
+
+
+def _checked_capacity(number: int, what: str) -> int:
+    number = checked_whole(number, what)
+    if not 1 <= number <= _MAX_CAPACITY:
+        raise ValueError(f"{what} is 1 to {_MAX_CAPACITY}, not {number}")
+    return number
 
 
 def checked_name(name: str) -> str:
@@ -298,8 +320,8 @@ def serve(
     """
     if not isinstance(server, Server):
         raise TypeError(f"a queue needs a server of tensorwire.server, not a {type(server)}")
-    if capacity < 1 or not 1 <= capacity_bytes <= _MAX_BYTES:
-        raise ValueError("a queue has room for at least one item and one byte")
+    capacity = _checked_capacity(capacity, "a queue's capacity")
+    capacity_bytes = _checked_capacity(capacity_bytes, "a queue's capacity_bytes")
     items.checked_framework(framework)
     checked_name(name)
     with _lock:

@@ -9,7 +9,6 @@ server's word.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,8 +20,15 @@ from typing import TYPE_CHECKING, Final
 from weakref import ref
 
 from tensorwire.queue import wire
-from tensorwire.queue.conversation import ANSWER_SECONDS, Conversation, ends, left, silent
-from tensorwire.queue.errors import FullError, QueueError
+from tensorwire.queue.conversation import (
+    ANSWER_SECONDS,
+    Conversation,
+    ends,
+    in_thread,
+    left,
+    silent,
+)
+from tensorwire.queue.errors import FullError, QueueError, end_closed
 from tensorwire.queue.items import SMALL
 from tensorwire.rpc import lifetime
 from tensorwire.rpc.turn import Turn
@@ -78,6 +84,7 @@ class Producing:
         self._pending_bytes = 0
         self._passed = 0.0  # when the last item came
         self._sweeping = self._ending = False
+        self._closing = False  # nothing is put any more
         self._sweeper: threading.Thread | None = None
         # Of what is not settled, its number, and the bytes of all up to it.
         self._totals: deque[tuple[int, int]] = deque()
@@ -231,8 +238,7 @@ class Producing:
         try:
             if not self._turn.acquire(claim, timeout):
                 raise self._full(timeout)
-            if self._talk.error is not None:
-                raise self._talk.error
+            self._check_open()
             if not self._covered():
                 self._ask(left(end))
                 if not self._talk.until(self._covered, left(end)):
@@ -243,7 +249,8 @@ class Producing:
                 done = self._covered() or self._talk.until(lambda: self._settled >= last, left(end))
             except BaseException:  # Ctrl-C, or the end of the stream
                 if self._has_sent(last, len(items)):
-                    self._take_back(last, len(items))
+                    with suppress(QueueError):
+                        self._take_back(last, len(items))
                 raise
             if not done and (accepted := self._take_back(last, len(items))) < len(items):
                 raise self._full(timeout, accepted)
@@ -251,6 +258,12 @@ class Producing:
         except BaseException:
             self._turn.release(claim)
             raise
+
+    def _check_open(self) -> None:
+        if self._talk.error is not None:
+            raise self._talk.error
+        if self._closing:
+            raise end_closed(self._name)
 
     def put_small(self, item: Item) -> bool:
         """As ``put``, for most items of a burst, which wait for others. False: it is none of those,
@@ -264,6 +277,7 @@ class Producing:
                 or not self._sweeping
                 or item.nbytes > SMALL
                 or not self._may_wait(1, item.nbytes)
+                or self._closing
                 or self._talk.error is not None
             ):
                 return False
@@ -318,8 +332,7 @@ class Producing:
         try:
             if not await self._turn.acquire_async(claim, timeout):
                 raise self._full(timeout)
-            if self._talk.error is not None:
-                raise self._talk.error
+            self._check_open()
             if not self._covered():
                 await self._without_waiting(self._ask, _QUICK, left(end))
                 if not await self._talk.until_async(self._covered, left(end)):
@@ -333,10 +346,11 @@ class Producing:
                 )
             except BaseException:  # cancelled, or the end of the stream
                 if self._has_sent(last, len(items)):
-                    await asyncio.to_thread(self._take_back, last, len(items))
+                    with suppress(QueueError):
+                        await in_thread(self._take_back, last, len(items))
                 raise
             if not done:
-                accepted = await asyncio.to_thread(self._take_back, last, len(items))
+                accepted = await in_thread(self._take_back, last, len(items))
                 if accepted < len(items):
                     raise self._full(timeout, accepted)
             self._turn.release(claim)
@@ -356,17 +370,29 @@ class Producing:
                 pass
             else:
                 return
-        sending = asyncio.ensure_future(asyncio.to_thread(send, timeout))
+        await in_thread(send, timeout)
+
+    async def flush_async(self, timeout: float | None) -> None:
+        """As ``flush``."""
+        end = ends(timeout)
+        claim = object()
         try:
-            await asyncio.shield(sending)
-        except asyncio.CancelledError:
-            await asyncio.wait([sending])
+            if not await self._turn.acquire_async(claim, timeout):
+                raise self._full(timeout)
+            if not self._all_settled():
+                await self._without_waiting(self._ask, self._pending_bytes, left(end))
+                if not await self._talk.until_async(self._all_settled, left(end)):
+                    raise self._full(timeout)
+            self._turn.release(claim)
+        except BaseException:
+            self._turn.release(claim)
             raise
 
     # -------------------------------------------------------------------------------- the end
 
     def close(self, drain: bool, timeout: float | None) -> None:
         """Raises QueueError: what was put and not settled may be lost."""
+        self._closing = True
         try:
             if drain:
                 self.flush(timeout)

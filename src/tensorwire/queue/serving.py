@@ -23,6 +23,7 @@ from tensorwire.queue.store import WATCH, Item, ItemTicket, Stats, Store
 from tensorwire.rpc import lifetime
 from tensorwire.rpc.grpc_internals import POOL
 from tensorwire.rpc.serving.context import CallContext
+from tensorwire.rpc.serving.dispatch import PoolFullError
 from tensorwire.tensors import DecodeError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class _Threads(futures.Executor):
         lifetime.close_at_exit(self)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-        """Raises RuntimeError when there are too many."""
+        """Raises PoolFullError."""
         future: futures.Future[Any] = futures.Future()
 
         def run() -> None:
@@ -70,7 +71,7 @@ class _Threads(futures.Executor):
         thread = threading.Thread(target=run, name="tensorwire-queue", daemon=True)
         with self._lock:
             if len(self._threads) >= MAX_STREAMS:
-                raise RuntimeError("too many streams")
+                raise PoolFullError(f"the queue serves {MAX_STREAMS} calls at once, and has them")
             self._threads.add(thread)
         try:
             lifetime.start(thread)
@@ -335,16 +336,30 @@ class Service:
         if session is None or session.peer != rpc.peer_of(context):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the stream has ended")
         numbers = range(wanted.first, wanted.last + 1)
+        if wanted.last - wanted.first >= wire.MAX_ITEMS:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{wanted.last - wanted.first + 1} items withdrawn: at most {wire.MAX_ITEMS}",
+            )
         with session.lock:
             session.refused = {number for number in session.refused if number in numbers}
             session.impatient, session.refusing = numbers, False
             session.woken.set()
             if puts is None:
                 return wire.encode(wire.Withdrawn(0))
+            session.changed.notify_all()  # an earlier one that waits leaves its thread
             session.changed.wait_for(
-                lambda: session.processed >= wanted.last or not session.context.is_active(),
+                lambda: (
+                    session.processed >= wanted.last
+                    or session.impatient is not numbers
+                    or not session.context.is_active()
+                ),
                 _WITHDRAW_SECONDS,
             )
+            if session.impatient is not numbers:
+                context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, "another withdrawal has come for the stream"
+                )
             done = session.processed
             session.refusing = True
             return wire.encode(

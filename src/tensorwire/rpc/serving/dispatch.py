@@ -29,6 +29,10 @@ _NO_POOL: Final = (status.UNAVAILABLE, "the server's thread pool has been shut d
 _BROKEN_LOOK_UP: Final = (status.UNKNOWN, "Error in service handler!", None, None)
 
 
+class PoolFullError(RuntimeError):
+    """A pool that a handler brings along takes no more calls: its text is what the client reads."""
+
+
 class Dispatcher:
     """Serves the calls of one ``_core.Server`` until that is closed."""
 
@@ -90,6 +94,9 @@ class Dispatcher:
         """To the pool that the handler brings along. The limit has let the call in."""
         try:
             method.pool.submit(self._serve_elsewhere, call, method)
+        except PoolFullError as error:
+            self._leave()
+            call.finish(status.RESOURCE_EXHAUSTED, str(error), None)
         except RuntimeError:
             self._leave()
             call.finish(*_NO_POOL)
