@@ -8,7 +8,8 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
@@ -29,6 +30,8 @@ from tensorwire.weights.source import Landed, NotThereError, RenewedError, Sourc
 T = TypeVar("T")
 Target = str | grpc.Channel
 Mode = Literal["copy", "in_place"]
+Left = Callable[[], float | None]
+"""Seconds that are left of a pull; None: without a limit. Raises what ends it."""
 
 _SHORTEST_PAUSE: Final = 0.0002
 _LONGEST_PAUSE: Final = 0.05
@@ -103,6 +106,8 @@ class Subscriber:
         self._relay: Publisher | None = None
         self._sources = [Source(target, name) for target in each]
         self._threads = ThreadPoolExecutor(len(each), "tensorwire-weights") if each[1:] else None
+        self._begun: list[Future[Landed]] = []
+        """Calls by these threads that may still write the parameters, where it is in place."""
         if relay is not None:
             try:
                 self._relay = Publisher(params, relay, name=name, shards=shards)
@@ -348,16 +353,54 @@ class Subscriber:
         room = self._room if self._in_place and view is None else None
         writable = view in _WRITING
 
-        def pull(source: Source) -> Landed:
+        def pull(source: Source, left: Left) -> Landed:
             have = min(held, source.held)
-            return source.pull(waiting.at_least, exactly, have, waiting.left, room, writable)
+            return source.pull(waiting.at_least, exactly, have, left, room, writable)
 
         if self._threads is None or len(sources) < 2:
-            landed = [pull(source) for source in sources]
+            landed = [pull(source, waiting.left) for source in sources]
+        elif room is None:
+            landed = self._together(self._threads, pull, sources, waiting.left, [])
         else:
-            begun = [self._threads.submit(pull, source) for source in sources]
-            landed = [future.result() for future in begun]
+            self._await_begun(waiting.left)  # what a second Ctrl-C has left
+            try:
+                landed = self._together(self._threads, pull, sources, waiting.left, self._begun)
+            finally:
+                self._await_begun(None)
         return max((each.version for each in landed), default=0), landed
+
+    @staticmethod
+    def _together(
+        threads: ThreadPoolExecutor,
+        pull: Callable[[Source, Left], Landed],
+        sources: Sequence[Source],
+        left: Left,
+        begun: list[Future[Landed]],
+    ) -> list[Landed]:
+        """What each source brings. After an error, or Ctrl-C, each ends with its next call. begun:
+        gets what was begun, which may still be under way then."""
+        over = threading.Event()
+
+        def left_of_all() -> float | None:
+            if over.is_set():
+                raise PullTimeoutError(grpc.StatusCode.CANCELLED, "another publisher's call failed")
+            return left()
+
+        try:
+            begun.extend(threads.submit(pull, source, left_of_all) for source in sources)
+            return [future.result() for future in begun]
+        finally:
+            over.set()
+
+    def _await_begun(self, left: Left | None) -> None:
+        """Until nobody writes the parameters any more. PullTimeoutError by ``left``."""
+        while self._begun:
+            seconds = None if left is None else left()
+            # Not by futures.wait(), which waits on for what close() has cancelled.
+            with contextlib.suppress(CancelledError, NotYetError):
+                self._begun[-1].exception(seconds)
+            if self._begun[-1].done():
+                self._begun.pop()
 
     def _room(self, part: Part) -> memoryview | None:
         found = self._parameters[part.name].memory(part.to_piece, part.to_box())
