@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from ast import literal_eval
 from concurrent import futures
@@ -50,6 +51,42 @@ def test_tensors_come_in_their_order(shared: Pair, spec: TensorSpec) -> None:
         sending.result(PATIENCE)
         with pytest.raises(remote.RemoteError, match="was closed"):
             sender.put(item(1))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_scalars_come_as_scalars(shared: Pair, framework: Any) -> None:
+    if framework == "torch":
+        pytest.importorskip("torch")
+    spec = TensorSpec((), "float32")
+    with (
+        remote.receiver(shared.host, "c", spec, depth=2) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        for turn in range(5):
+            sender.put(np.array(turn, np.float32), timeout=PATIENCE)
+            found = receiver.get(framework=framework, timeout=PATIENCE)
+            assert tuple(found.shape) == ()
+            assert float(found) == turn
+            del found
+        sender.put(np.float32(3), timeout=PATIENCE)
+        held = receiver.get(framework=framework, timeout=PATIENCE)
+        sender.put(np.float32(4), timeout=PATIENCE)
+        with pytest.raises(remote.DeadlineExceededError, match="no slot in time"):
+            sender.put(np.float32(5), timeout=0.02)  # that of the first one is in use
+        assert float(held) == 3
+
+
+def test_scalars_are_put_in_coroutines(shared: Pair) -> None:
+    with (
+        remote.receiver(shared.host, "c", TensorSpec((), "int64")) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+
+        async def both() -> Any:
+            await sender.put_async(np.int64(7), timeout=PATIENCE)
+            return await receiver.get_async(timeout=PATIENCE)
+
+        assert asyncio.run(both()).item() == 7
 
 
 def test_a_slot_goes_back_with_the_last_view(shared: Pair) -> None:

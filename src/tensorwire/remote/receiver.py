@@ -205,7 +205,7 @@ class Receiver(AbstractContextManager["Receiver"]):
             place = self._taken
             self._taken += 1
             sender = self._sender if place >= self._first else None
-        slot = self._slots.array[place % self._depth]
+        slot = self._slots.array[place % self._depth, ...]  # a view also where it has no axes
         if not messages.is_static(self._spec):
             # A copy: the sender may change it while it is looked at.
             return _Told(place, slot.tobytes(), sender)
