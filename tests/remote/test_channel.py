@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from ast import literal_eval
 from concurrent import futures
 from typing import Any
@@ -18,6 +19,8 @@ from tests.weights.other import eventually
 
 from tensorwire import remote
 from tensorwire.remote import messages
+from tensorwire.remote.operation import Operation
+from tensorwire.remote.receiver import Receiver
 from tensorwire.tensors import TensorSpec
 
 STATIC = TensorSpec((4, 5), "float32")
@@ -168,6 +171,87 @@ def test_a_put_that_has_found_no_time_leaves_the_channel_as_it_was(
             sender.put(item(turn, rows), timeout=PATIENCE)
             found = receiver.get(timeout=PATIENCE)
             np.testing.assert_array_equal(found, item(turn, rows))
+
+
+@pytest.mark.parametrize("failure", [remote.DeadlineExceededError("late"), KeyboardInterrupt()])
+def test_a_get_that_ends_while_it_reads_leaves_the_tensor_to_the_next(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+
+        def fails(*_: object) -> None:
+            raise failure
+
+        for turn in range(3):
+            sender.put(item(turn), timeout=PATIENCE)
+            for _ in range(2):
+                with monkeypatch.context() as patch:
+                    patch.setattr(Operation, "wait", fails)
+                    with pytest.raises(type(failure)) as raised:
+                        receiver.get(timeout=PATIENCE)
+            if isinstance(failure, remote.DeadlineExceededError):
+                assert "the next get waits on" in str(raised.value)
+            with pytest.raises(remote.DeadlineExceededError, match="no slot"):
+                sender.put(item(9), timeout=0.0)  # it is not given back before it was read
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(turn))
+
+
+def test_a_get_that_is_cancelled_while_it_reads_leaves_the_tensor_to_the_next(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(3), timeout=PATIENCE)
+
+        async def cancelled() -> None:
+            reading = asyncio.Event()
+
+            async def never(*_: object) -> None:
+                reading.set()
+                await asyncio.Event().wait()
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Operation, "wait_async", never)
+                getting = asyncio.create_task(receiver.get_async(timeout=PATIENCE))
+                await asyncio.wait_for(reading.wait(), PATIENCE)
+                getting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await getting
+
+        asyncio.run(cancelled())
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(3))
+        sender.put(item(4), timeout=PATIENCE)
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(4))
+
+
+@pytest.mark.parametrize(
+    ("spec", "step"),
+    [(STATIC, "finalize"), (DYNAMIC, "_give_back"), (DYNAMIC, "_reading")],
+    ids=str,
+)
+def test_an_interrupted_get_keeps_no_slot(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, spec: TensorSpec, step: str
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        remote.receiver(shared.host, "c", spec, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(0), timeout=PATIENCE)
+        with monkeypatch.context() as patch:
+            patch.setattr(weakref if step == "finalize" else Receiver, step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                receiver.get(timeout=PATIENCE)
+        assert (receiver.get(timeout=PATIENCE) == 0).all()
+        sender.put(item(1), timeout=PATIENCE)
+        assert (receiver.get(timeout=PATIENCE) == 1).all()
 
 
 def test_one_sender_at_a_time(shared: Pair) -> None:
