@@ -255,6 +255,31 @@ def test_an_update_waits_for_readers() -> None:
     server.stop(None)
 
 
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), TypeError()])
+def test_an_update_that_ends_while_it_waits_for_readers_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    params = {"a": np.ones(SIZE, np.uint8)}
+    made, server, port = publisher(params, mode="in_place")
+    made.publish()
+
+    def fails(*_: object) -> None:
+        assert made._updating
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(made._changed, "wait_for", fails)
+        with pytest.raises(type(failure)), made.update():
+            pytest.fail("its body has begun")
+    mine = {"a": np.zeros(SIZE, np.uint8)}
+    with weights.Subscriber(channel(port, "tcp"), mine) as reader:
+        assert reader.pull(timeout=10).number == 1
+        with made.update():
+            params["a"] += 1
+        assert reader.pull(at_least=2, timeout=10).number == 2
+    server.stop(None)
+
+
 def test_a_laggard_never_stops_the_trainer() -> None:
     before = in_use()
     params = {"a": np.ones(SIZE, np.uint8)}
