@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from ast import literal_eval
 from concurrent import futures
@@ -14,7 +15,7 @@ import grpc
 import numpy as np
 import pytest
 from tests import forked
-from tests.remote.pairs import PATIENCE, Pair, pair
+from tests.remote.pairs import PATIENCE, Pair, ending, pair
 from tests.weights.other import eventually
 
 from tensorwire import remote
@@ -288,6 +289,94 @@ def test_a_sender_learns_of_the_end_of_its_receiver(shared: Pair, spec: TensorSp
     with pytest.raises(remote.NotFoundError):
         receiver.get(timeout=PATIENCE)
     sender.close()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_close_that_has_found_no_time_ends_the_channel(transport: Any) -> None:
+    """What was not read is lost, and another sender may come."""
+    with pair(transport) as there, remote.receiver(there.host, "c", DYNAMIC) as receiver:
+        sender = remote.sender(there.device, "c")
+        sender.put(item(0), timeout=PATIENCE)
+        with pytest.raises(remote.DeadlineExceededError, match="has not read all"):
+            sender.close(timeout=0.01)
+        sender.close(PATIENCE)
+        with pytest.raises(remote.NotFoundError):
+            receiver.get(timeout=PATIENCE)
+        with pytest.raises(remote.ChannelClosedError):
+            receiver.get(timeout=PATIENCE)
+        with remote.sender(there.device, "c") as again:
+            again.put(item(1), timeout=PATIENCE)
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
+
+
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+def test_a_close_whose_answer_is_late_goes_on(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, spec: TensorSpec
+) -> None:
+    go = threading.Event()
+    detach = remote.Host.detach
+
+    def late(*arguments: Any) -> None:
+        assert go.wait(PATIENCE)
+        detach(*arguments)
+
+    with remote.receiver(shared.host, "c", spec) as receiver:
+        sender = remote.sender(shared.device, "c")
+        monkeypatch.setattr(remote.Host, "detach", late)
+        for _ in range(2):
+            with pytest.raises(remote.DeadlineExceededError):
+                sender.close(timeout=0.01)
+        go.set()
+        sender.close(PATIENCE)
+        with pytest.raises(remote.ChannelClosedError):
+            receiver.get(timeout=PATIENCE)
+        remote.sender(shared.device, "c").close()
+        sender.close(PATIENCE)  # it is no other one's end
+
+
+@pytest.mark.parametrize("interrupt", [False, True], ids=["late", "interrupt"])
+def test_a_sender_that_comes_late_is_none(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, interrupt: bool
+) -> None:
+    go, done = threading.Event(), threading.Event()
+    attach = remote.Host.attach
+
+    def late(*arguments: Any) -> Any:
+        assert go.wait(PATIENCE)
+        try:
+            return attach(*arguments)
+        finally:
+            done.set()
+
+    with remote.receiver(shared.host, "c", STATIC) as receiver:
+        with monkeypatch.context() as patch:
+            patch.setattr(remote.Host, "attach", late)
+            with ending(interrupt):
+                remote.sender(shared.device, "c", timeout=0.01)
+            go.set()
+            assert done.wait(PATIENCE)
+        eventually(lambda: receiver._last is not None)
+        with remote.sender(shared.device, "c") as sender:
+            sender.put(item(1), timeout=PATIENCE)
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
+
+
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+def test_a_close_after_the_end_of_its_receiver_is_no_other_senders(
+    shared: Pair, spec: TensorSpec
+) -> None:
+    first = remote.receiver(shared.host, "c", spec)
+    late = remote.sender(shared.device, "c")
+    first.close()
+    with (
+        remote.receiver(shared.host, "c", spec) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        late.close()
+        sender.put(item(1), timeout=PATIENCE)
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
+        with pytest.raises(remote.DeadlineExceededError):
+            receiver.get(timeout=0.0)  # and not ChannelClosedError
 
 
 def test_each_of_several_threads_ends_in_time(shared: Pair) -> None:

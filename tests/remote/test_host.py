@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -10,8 +12,9 @@ import grpc
 import msgspec
 import numpy as np
 import pytest
-from tests.remote.pairs import ALL, PATIENCE, Pair, pair, served
+from tests.remote.pairs import ALL, PATIENCE, Pair, ending, pair, served
 from tests.transports import HERE
+from tests.weights.other import eventually
 
 import tensorwire as tw
 from tensorwire import remote
@@ -341,6 +344,60 @@ def test_what_was_not_given_back_in_time_is_given_back_again(
     tensors[2].close()
     device.close(PATIENCE)
     assert set(shared.host._allocations) == before
+
+
+@pytest.mark.parametrize("interrupt", [False, True], ids=["late", "interrupt"])
+@pytest.mark.parametrize("what", ["open", "allocate"])
+def test_what_is_opened_too_late_is_given_back(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, what: str, interrupt: bool
+) -> None:
+    before = set(shared.host._allocations)
+    exposed = shared.host.empty(4, "float32", rights=ALL)
+    go, done = threading.Event(), threading.Event()
+    real = getattr(remote.Host, what)
+
+    def late(*arguments: Any) -> Any:
+        assert go.wait(PATIENCE)
+        try:
+            return real(*arguments)
+        finally:
+            done.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote.Host, what, late)
+        with ending(interrupt):
+            if what == "open":
+                shared.device.open(exposed.handle, timeout=0.01)
+            else:
+                shared.device.allocate(4, "float32", name="late", timeout=0.01)
+        go.set()
+        assert done.wait(PATIENCE)
+    eventually(lambda: not exposed._grants and set(shared.host._allocations) == before)
+    shared.device.allocate(4, "float32", name="late").close()
+    exposed.conceal()
+
+
+def test_what_a_coroutine_opens_too_late_is_given_back(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(shared.host._allocations)
+    go, done = threading.Event(), threading.Event()
+    real = remote.Host.allocate
+
+    def late(*arguments: Any) -> Any:
+        assert go.wait(PATIENCE)
+        try:
+            return real(*arguments)
+        finally:
+            done.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote.Host, "allocate", late)
+        with pytest.raises(remote.DeadlineExceededError):
+            asyncio.run(shared.device.allocate_async(4, "float32", timeout=0.01))
+        go.set()
+        assert done.wait(PATIENCE)
+    eventually(lambda: set(shared.host._allocations) == before)
 
 
 def test_a_device_is_closed_without_a_limit(shared: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
