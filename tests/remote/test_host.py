@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent import futures
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.weights.other import eventually
 import tensorwire as tw
 from tensorwire import remote
 from tensorwire.remote import Add, Handle, Rights, messages
+from tensorwire.remote.errors import FAILED_PRECONDITION
 from tensorwire.remote.exposed import conceal
 
 
@@ -523,6 +525,40 @@ def test_a_client_serves_its_memory_to_the_server() -> None:
             method(b"", timeout=PATIENCE)
             with remote.connect(arrived[0]) as device:
                 assert device.open("mine").read().tolist() == [9, 9, 9, 9]
+
+
+def test_who_does_not_answer_is_told_with_the_reason() -> None:
+    said = r"127\.0\.0\.1:1 does not answer \(Connection refused\): see whether the server"
+    for forbid in ((), "shm"):
+        with pytest.raises(remote.DeadlineExceededError, match=said):
+            remote.connect("127.0.0.1:1", forbid=forbid, timeout=0.1)
+    with (
+        tw.insecure_channel("127.0.0.1:1") as channel,
+        pytest.raises(remote.DeadlineExceededError, match=said),
+    ):
+        remote.connect(channel, timeout=0.1)
+
+
+def test_a_server_of_stock_grpc_is_told_what_it_lacks() -> None:
+    with futures.ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            with tw.insecure_channel(target) as channel:
+                for way in (target, channel):
+                    with pytest.raises(
+                        remote.RemoteError, match=rf"{target} is no tensorwire server .* needs"
+                    ) as raised:
+                        remote.connect(way, timeout=PATIENCE)
+                    assert raised.value.code == FAILED_PRECONDITION
+        finally:
+            server.stop(None)
+    with (
+        served() as (_, target),
+        pytest.raises(remote.RemoteError, match=r"has no remote\.host\(server\)"),
+    ):
+        remote.connect(target, timeout=PATIENCE)
 
 
 def test_an_interceptor_refuses_strangers() -> None:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from tensorwire import _core, transports
-from tensorwire.remote import awaited, messages
+from tensorwire.remote import awaited, messages, unreached
 from tensorwire.remote.batch import Batch
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
@@ -418,8 +418,9 @@ def connect(
     transport, forbid: as of ``insecure_channel``, for a target. timeout: seconds for the link and
     the first answer.
 
-    Raises PeerLostError: nobody is there; DeadlineExceededError; RemoteError: no link leads there,
-    for the reason that it gives, or the process has no host; ValueError.
+    Raises DeadlineExceededError: nobody is there, as the text says then, or the answer is late;
+    PeerLostError; RemoteError: no link leads there, for the reason that it gives, or the process
+    has no host; ValueError.
     """
     kept.free_in_background()
     if isinstance(target, Peer):
@@ -459,7 +460,9 @@ def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
     try:
         method(b"", timeout=timeout, wait_for_ready=True)
     except grpc.RpcError as raised:
-        raise of_call(raised, str(channel.stats()["target"])) from None
+        said = channel.stats()
+        of = unreached.of_first_call if said["link"] is None else of_call
+        raise of(raised, str(said["target"])) from None
     peer = channel.peer()
     if peer is None:
         raise RemoteError(
