@@ -439,6 +439,25 @@ def test_what_the_channel_is_not_for(shared: Pair) -> None:
             remote.receiver(shared.host, "c", spec, depth=depth)
 
 
+def test_sizes_of_a_channel_are_whole_numbers(shared: Pair) -> None:
+    wrong: Any
+    for wrong, error in (
+        ({"max_bytes": 1e9}, TypeError),
+        ({"max_bytes": -1}, ValueError),
+        ({"max_bytes": True}, TypeError),
+        ({"depth": 2.0}, TypeError),
+    ):
+        with pytest.raises(error):
+            remote.receiver(shared.host, "c", DYNAMIC, **wrong)
+    sizes: Any = {"max_bytes": np.int64(400), "depth": np.int32(2)}
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, **sizes) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(1), timeout=PATIENCE)
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
+
+
 @pytest.mark.parametrize(
     ("notice", "said"),
     [

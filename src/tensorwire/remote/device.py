@@ -37,7 +37,7 @@ from tensorwire.remote.region import Region
 from tensorwire.remote.tensor import RemoteTensor
 from tensorwire.rpc import Channel, Peer, insecure_channel, kept
 from tensorwire.rpc.choice import Transport, policy
-from tensorwire.rpc.waiting import Bell, News
+from tensorwire.rpc.waiting import Bell, News, ends_at
 from tensorwire.tensors import DecodeError, dtypes
 
 M = TypeVar("M", bound=msgspec.Struct)
@@ -284,7 +284,7 @@ class Device(AbstractContextManager["Device"]):
             return
         with self._lock:
             opened = list(self._opened)
-        ends = math.inf if timeout is None else monotonic() + timeout
+        ends = math.inf if timeout is None else ends_at(timeout)
         with ExitStack() as closing:  # each, whatever comes of another
             for number, opening in opened:
                 closing.callback(self._close, number, opening, ends)
@@ -454,7 +454,7 @@ async def connect_async(
 
 
 def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
-    ends = monotonic() + timeout
+    ends = ends_at(timeout)
     # A call waits for a link as long as it may; channel.peer() as long as an attempt takes.
     method: Any = channel.unary_unary(f"/{messages.SERVICE}/Greet")
     try:

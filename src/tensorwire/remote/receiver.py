@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,7 @@ from tensorwire.remote.local import Array
 from tensorwire.remote.operation import Operation
 from tensorwire.rpc import Peer
 from tensorwire.rpc.turn import Turn
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.tensors import DecodeError, TensorSpec, dtypes, frameworks
 from tensorwire.tensors.frameworks import Framework
 
@@ -117,7 +119,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         there.
         """
         self._check_framework(framework)
-        ends = None if timeout is None else monotonic() + timeout
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not self._turn.acquire(claim, timeout):
@@ -142,7 +144,7 @@ class Receiver(AbstractContextManager["Receiver"]):
     ) -> Any:
         """``get`` in a coroutine. One that is cancelled takes no tensor with it."""
         self._check_framework(framework)
-        ends = None if timeout is None else monotonic() + timeout
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not await self._turn.acquire_async(claim, timeout):
@@ -364,6 +366,12 @@ def _give_back(receiver: weakref.ref[Receiver], place: int) -> None:
         there._give_back(place)
 
 
+def _whole(name: str, value: int) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a whole number, not {value}")
+    return operator.index(value)
+
+
 def receiver(
     host: Host,
     name: str,
@@ -384,8 +392,11 @@ def receiver(
     depth: how many tensors may be under way, or in use here; then senders wait. max_bytes: of a
     tensor whose shape is not known. peers: who may send; None: all peers of the server.
 
-    Raises AlreadyExistsError: the name is taken; ResourceExhaustedError; ValueError.
+    Raises AlreadyExistsError: the name is taken; ResourceExhaustedError; TypeError, ValueError.
     """
+    depth, max_bytes = _whole("depth", depth), _whole("max_bytes", max_bytes)
+    if max_bytes < 0:
+        raise ValueError(f"max_bytes is not negative, as {max_bytes} is")
     if spec.shape is None or spec.dtype is None:
         raise ValueError(f"a channel needs a number of axes and a dtype, not {spec}")
     if not 0 < depth <= _MOST_DEPTH:

@@ -30,7 +30,7 @@ from tensorwire.remote.operation import Operation
 from tensorwire.remote.shared import shared
 from tensorwire.remote.signals import Add, Signal
 from tensorwire.rpc.turn import Turn
-from tensorwire.rpc.waiting import Bell
+from tensorwire.rpc.waiting import Bell, ends_at
 from tensorwire.tensors import TensorSpec, frameworks
 
 _SLICE_SECONDS: Final = 0.25
@@ -115,7 +115,7 @@ class Sender(AbstractContextManager["Sender"]):
         ``close`` waits for it: until then do not change it.
         """
         array = self._checked(value)
-        ends = _ends(timeout)
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not self._turn.acquire(claim, timeout):
@@ -135,7 +135,7 @@ class Sender(AbstractContextManager["Sender"]):
     async def put_async(self, value: Any, *, timeout: float | None = None) -> None:
         """``put`` in a coroutine. When that is cancelled, the tensor was sent, or nothing of it."""
         array = self._checked(value)
-        ends = _ends(timeout)
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not await self._turn.acquire_async(claim, timeout):
@@ -308,7 +308,7 @@ class Sender(AbstractContextManager["Sender"]):
         until it has. A put that waits for a slot ends with RemoteError, in a quarter of a second.
         DeadlineExceededError: what was not read is lost, and calling it again waits for the rest;
         no error when the receiver is gone."""
-        ends = _ends(timeout)
+        ends = ends_at(timeout)
         self._closing = True
         self._credit.look_again()
         claim = object()
@@ -388,10 +388,6 @@ class Sender(AbstractContextManager["Sender"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _ends(timeout: float | None) -> float | None:
-    return None if timeout is None else monotonic() + timeout
 
 
 def _left(ends: float | None) -> float | None:

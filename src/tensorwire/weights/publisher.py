@@ -17,13 +17,14 @@ import numpy as np
 from tensorwire import _core, service
 from tensorwire.observe.measure import Measure
 from tensorwire.rpc import lifetime, registry
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
 from tensorwire.weights.errors import WeightsError
 from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Shard, digest
-from tensorwire.weights.versions import Store, Stored, checksums
+from tensorwire.weights.versions import Store, Stored, checksums, number_of
 
 Mode = Literal["copy", "in_place"]
 Array = np.ndarray[Any, Any]
@@ -230,6 +231,7 @@ class Publisher:
         if not self._in_place:
             raise RuntimeError("a publisher that copies has no update(): write, then publish()")
         number = self._next(version)
+        ends_at(timeout)  # refuses what is no number, before anything is done
         with self._writing(timeout):
             yield
             self._renew(params)
@@ -292,7 +294,7 @@ class Publisher:
             )
 
     def _next(self, version: int | None) -> int:
-        number = self._number + 1 if version is None else version
+        number = self._number + 1 if version is None else number_of(version)
         if number <= self._number:
             raise ValueError(f"version {number} does not come after {self._number}")
         if number > _LARGEST:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tensorwire.collective.arrays import Array
 from tensorwire.rpc.turn import Turn
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.tensors import frameworks
 from tensorwire.tensors.frameworks import Framework
 from tensorwire.weights import planning
@@ -26,6 +27,7 @@ from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Part, PlanError, Shard
 from tensorwire.weights.publisher import Publisher
 from tensorwire.weights.source import Landed, NotThereError, RenewedError, Source, TornError
+from tensorwire.weights.versions import number_of
 
 T = TypeVar("T")
 Target = str | grpc.Channel
@@ -212,7 +214,7 @@ class Subscriber:
         framework: Framework,
         given_up: threading.Event,
     ) -> Iterator[View]:
-        waiting = _Waiting(at_least or 1, timeout, given_up, self._closed)
+        waiting = _Waiting(at_least, timeout, given_up, self._closed)
         with waiting.turn(self._turns):
             number, landed = self._fetched(waiting, view=framework)
         arrays: dict[str, Any] = {}
@@ -258,7 +260,7 @@ class Subscriber:
     def _pull(
         self, at_least: int | None, timeout: float | None, given_up: threading.Event
     ) -> Version:
-        waiting = _Waiting(at_least or 1, timeout, given_up, self._closed)
+        waiting = _Waiting(at_least, timeout, given_up, self._closed)
         with waiting.turn(self._turns):
             self._touched = False
             try:
@@ -456,14 +458,16 @@ class _Waiting:
 
     def __init__(
         self,
-        at_least: int,
+        at_least: int | None,
         timeout: float | None,
         given_up: threading.Event,
         closed: threading.Event,
     ) -> None:
-        self.at_least = at_least
+        """TypeError, ValueError."""
+        self.at_least = 1 if at_least is None else number_of(at_least) or 1
         self._timeout = timeout
         self._begun = time.monotonic()
+        self._ends = ends_at(timeout)
         self._given_up = given_up
         self._closed = closed
         self._newest = 0
@@ -478,9 +482,7 @@ class _Waiting:
     @contextlib.contextmanager
     def turn(self, turns: Turn) -> Iterator[None]:
         """Has the turn, which another pull may have for as long as that waits."""
-        left = None
-        if self._timeout is not None:
-            left = max(0.0, self._begun + self._timeout - time.monotonic())
+        left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
         claim = object()
         try:
             if not turns.acquire(claim, left):
@@ -497,9 +499,9 @@ class _Waiting:
     def left(self) -> float | None:
         """Seconds. PullTimeoutError when there are none, and what ``check`` raises."""
         self.check()
-        if self._timeout is None:
+        if self._ends is None:
             return None
-        left = self._begun + self._timeout - time.monotonic()
+        left = self._ends - time.monotonic()
         if left <= 0:
             raise PullTimeoutError(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
