@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 import tensorwire as tw
 from tensorwire import remote
 from tensorwire.remote import Rights
@@ -49,6 +51,20 @@ def served(**options: Any) -> Iterator[tuple[tw.Server, str]]:
             yield server, f"127.0.0.1:{port}"
         finally:
             server.stop(None)
+
+
+@contextmanager
+def ending(interrupt: bool) -> Iterator[None]:
+    """A question to the host ends without an answer: by its deadline, or an interrupt."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        if interrupt:
+            patch.setattr("tensorwire.remote.device.Bell.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt if interrupt else remote.DeadlineExceededError):
+            yield
 
 
 @contextmanager

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from queue import SimpleQueue
 from typing import Any
 
@@ -412,3 +414,31 @@ def test_failures_are_raised_where_they_are_awaited() -> None:
             return ""
 
         asyncio.run(asyncio.wait_for(program(), PATIENCE))
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_loop_that_ends_before_its_operations_is_let_go(awaited: bool) -> None:
+    ended: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    def start(**_: object) -> Any:
+        """Something that does not end."""
+        return object()
+
+    async def program() -> None:
+        _, ending = loops.begin(start, lambda: False)
+        assert ending is not None
+        if awaited:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(ending.wait(), 0)
+            waiting = asyncio.create_task(ending.wait())
+            await asyncio.sleep(0)
+            assert not waiting.done()  # it is cancelled with the loop
+        ended.append(weakref.ref(asyncio.get_running_loop()))
+
+    for _ in range(4):
+        asyncio.run(program())
+    gc.collect()
+    assert [each() for each in ended[:-1]] == [None] * 3  # the last one goes with the next
+    asyncio.run(program())
+    gc.collect()
+    assert ended[-2]() is None

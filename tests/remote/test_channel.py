@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import threading
+import weakref
 from ast import literal_eval
 from concurrent import futures
 from typing import Any
@@ -12,11 +15,13 @@ import grpc
 import numpy as np
 import pytest
 from tests import forked
-from tests.remote.pairs import PATIENCE, Pair, pair
+from tests.remote.pairs import PATIENCE, Pair, ending, pair
 from tests.weights.other import eventually
 
 from tensorwire import remote
 from tensorwire.remote import messages
+from tensorwire.remote.operation import Operation
+from tensorwire.remote.receiver import Receiver
 from tensorwire.tensors import TensorSpec
 
 STATIC = TensorSpec((4, 5), "float32")
@@ -50,6 +55,42 @@ def test_tensors_come_in_their_order(shared: Pair, spec: TensorSpec) -> None:
         sending.result(PATIENCE)
         with pytest.raises(remote.RemoteError, match="was closed"):
             sender.put(item(1))
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_scalars_come_as_scalars(shared: Pair, framework: Any) -> None:
+    if framework == "torch":
+        pytest.importorskip("torch")
+    spec = TensorSpec((), "float32")
+    with (
+        remote.receiver(shared.host, "c", spec, depth=2) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        for turn in range(5):
+            sender.put(np.array(turn, np.float32), timeout=PATIENCE)
+            found = receiver.get(framework=framework, timeout=PATIENCE)
+            assert tuple(found.shape) == ()
+            assert float(found) == turn
+            del found
+        sender.put(np.float32(3), timeout=PATIENCE)
+        held = receiver.get(framework=framework, timeout=PATIENCE)
+        sender.put(np.float32(4), timeout=PATIENCE)
+        with pytest.raises(remote.DeadlineExceededError, match="no slot in time"):
+            sender.put(np.float32(5), timeout=0.02)  # that of the first one is in use
+        assert float(held) == 3
+
+
+def test_scalars_are_put_in_coroutines(shared: Pair) -> None:
+    with (
+        remote.receiver(shared.host, "c", TensorSpec((), "int64")) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+
+        async def both() -> Any:
+            await sender.put_async(np.int64(7), timeout=PATIENCE)
+            return await receiver.get_async(timeout=PATIENCE)
+
+        assert asyncio.run(both()).item() == 7
 
 
 def test_a_slot_goes_back_with_the_last_view(shared: Pair) -> None:
@@ -133,6 +174,87 @@ def test_a_put_that_has_found_no_time_leaves_the_channel_as_it_was(
             np.testing.assert_array_equal(found, item(turn, rows))
 
 
+@pytest.mark.parametrize("failure", [remote.DeadlineExceededError("late"), KeyboardInterrupt()])
+def test_a_get_that_ends_while_it_reads_leaves_the_tensor_to_the_next(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+
+        def fails(*_: object) -> None:
+            raise failure
+
+        for turn in range(3):
+            sender.put(item(turn), timeout=PATIENCE)
+            for _ in range(2):
+                with monkeypatch.context() as patch:
+                    patch.setattr(Operation, "wait", fails)
+                    with pytest.raises(type(failure)) as raised:
+                        receiver.get(timeout=PATIENCE)
+            if isinstance(failure, remote.DeadlineExceededError):
+                assert "the next get waits on" in str(raised.value)
+            with pytest.raises(remote.DeadlineExceededError, match="no slot"):
+                sender.put(item(9), timeout=0.0)  # it is not given back before it was read
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(turn))
+
+
+def test_a_get_that_is_cancelled_while_it_reads_leaves_the_tensor_to_the_next(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(3), timeout=PATIENCE)
+
+        async def cancelled() -> None:
+            reading = asyncio.Event()
+
+            async def never(*_: object) -> None:
+                reading.set()
+                await asyncio.Event().wait()
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Operation, "wait_async", never)
+                getting = asyncio.create_task(receiver.get_async(timeout=PATIENCE))
+                await asyncio.wait_for(reading.wait(), PATIENCE)
+                getting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await getting
+
+        asyncio.run(cancelled())
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(3))
+        sender.put(item(4), timeout=PATIENCE)
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(4))
+
+
+@pytest.mark.parametrize(
+    ("spec", "step"),
+    [(STATIC, "finalize"), (DYNAMIC, "_give_back"), (DYNAMIC, "_reading")],
+    ids=str,
+)
+def test_an_interrupted_get_keeps_no_slot(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, spec: TensorSpec, step: str
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        remote.receiver(shared.host, "c", spec, depth=1) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(0), timeout=PATIENCE)
+        with monkeypatch.context() as patch:
+            patch.setattr(weakref if step == "finalize" else Receiver, step, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                receiver.get(timeout=PATIENCE)
+        assert (receiver.get(timeout=PATIENCE) == 0).all()
+        sender.put(item(1), timeout=PATIENCE)
+        assert (receiver.get(timeout=PATIENCE) == 1).all()
+
+
 def test_one_sender_at_a_time(shared: Pair) -> None:
     with remote.receiver(shared.host, "c", STATIC) as receiver:
         with pytest.raises(remote.AlreadyExistsError):
@@ -167,6 +289,94 @@ def test_a_sender_learns_of_the_end_of_its_receiver(shared: Pair, spec: TensorSp
     with pytest.raises(remote.NotFoundError):
         receiver.get(timeout=PATIENCE)
     sender.close()
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_close_that_has_found_no_time_ends_the_channel(transport: Any) -> None:
+    """What was not read is lost, and another sender may come."""
+    with pair(transport) as there, remote.receiver(there.host, "c", DYNAMIC) as receiver:
+        sender = remote.sender(there.device, "c")
+        sender.put(item(0), timeout=PATIENCE)
+        with pytest.raises(remote.DeadlineExceededError, match="has not read all"):
+            sender.close(timeout=0.01)
+        sender.close(PATIENCE)
+        with pytest.raises(remote.NotFoundError):
+            receiver.get(timeout=PATIENCE)
+        with pytest.raises(remote.ChannelClosedError):
+            receiver.get(timeout=PATIENCE)
+        with remote.sender(there.device, "c") as again:
+            again.put(item(1), timeout=PATIENCE)
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
+
+
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+def test_a_close_whose_answer_is_late_goes_on(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, spec: TensorSpec
+) -> None:
+    go = threading.Event()
+    detach = remote.Host.detach
+
+    def late(*arguments: Any) -> None:
+        assert go.wait(PATIENCE)
+        detach(*arguments)
+
+    with remote.receiver(shared.host, "c", spec) as receiver:
+        sender = remote.sender(shared.device, "c")
+        monkeypatch.setattr(remote.Host, "detach", late)
+        for _ in range(2):
+            with pytest.raises(remote.DeadlineExceededError):
+                sender.close(timeout=0.01)
+        go.set()
+        sender.close(PATIENCE)
+        with pytest.raises(remote.ChannelClosedError):
+            receiver.get(timeout=PATIENCE)
+        remote.sender(shared.device, "c").close()
+        sender.close(PATIENCE)  # it is no other one's end
+
+
+@pytest.mark.parametrize("interrupt", [False, True], ids=["late", "interrupt"])
+def test_a_sender_that_comes_late_is_none(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, interrupt: bool
+) -> None:
+    go, done = threading.Event(), threading.Event()
+    attach = remote.Host.attach
+
+    def late(*arguments: Any) -> Any:
+        assert go.wait(PATIENCE)
+        try:
+            return attach(*arguments)
+        finally:
+            done.set()
+
+    with remote.receiver(shared.host, "c", STATIC) as receiver:
+        with monkeypatch.context() as patch:
+            patch.setattr(remote.Host, "attach", late)
+            with ending(interrupt):
+                remote.sender(shared.device, "c", timeout=0.01)
+            go.set()
+            assert done.wait(PATIENCE)
+        eventually(lambda: receiver._last is not None)
+        with remote.sender(shared.device, "c") as sender:
+            sender.put(item(1), timeout=PATIENCE)
+            np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
+
+
+@pytest.mark.parametrize("spec", [STATIC, DYNAMIC], ids=str)
+def test_a_close_after_the_end_of_its_receiver_is_no_other_senders(
+    shared: Pair, spec: TensorSpec
+) -> None:
+    first = remote.receiver(shared.host, "c", spec)
+    late = remote.sender(shared.device, "c")
+    first.close()
+    with (
+        remote.receiver(shared.host, "c", spec) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        late.close()
+        sender.put(item(1), timeout=PATIENCE)
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
+        with pytest.raises(remote.DeadlineExceededError):
+            receiver.get(timeout=0.0)  # and not ChannelClosedError
 
 
 def test_each_of_several_threads_ends_in_time(shared: Pair) -> None:
@@ -227,6 +437,25 @@ def test_what_the_channel_is_not_for(shared: Pair) -> None:
     for spec, depth in ((TensorSpec(None, "int8"), 2), (TensorSpec((3,)), 2), (STATIC, 0)):
         with pytest.raises(ValueError, match="a channel"):
             remote.receiver(shared.host, "c", spec, depth=depth)
+
+
+def test_sizes_of_a_channel_are_whole_numbers(shared: Pair) -> None:
+    wrong: Any
+    for wrong, error in (
+        ({"max_bytes": 1e9}, TypeError),
+        ({"max_bytes": -1}, ValueError),
+        ({"max_bytes": True}, TypeError),
+        ({"depth": 2.0}, TypeError),
+    ):
+        with pytest.raises(error):
+            remote.receiver(shared.host, "c", DYNAMIC, **wrong)
+    sizes: Any = {"max_bytes": np.int64(400), "depth": np.int32(2)}
+    with (
+        remote.receiver(shared.host, "c", DYNAMIC, **sizes) as receiver,
+        remote.sender(shared.device, "c") as sender,
+    ):
+        sender.put(item(1), timeout=PATIENCE)
+        np.testing.assert_array_equal(receiver.get(timeout=PATIENCE), item(1))
 
 
 @pytest.mark.parametrize(

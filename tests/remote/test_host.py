@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from concurrent import futures
 from contextlib import suppress
 from typing import Any
 
@@ -10,12 +13,14 @@ import grpc
 import msgspec
 import numpy as np
 import pytest
-from tests.remote.pairs import ALL, PATIENCE, Pair, pair, served
+from tests.remote.pairs import ALL, PATIENCE, Pair, ending, pair, served
 from tests.transports import HERE
+from tests.weights.other import eventually
 
 import tensorwire as tw
 from tensorwire import remote
 from tensorwire.remote import Add, Handle, Rights, messages
+from tensorwire.remote.errors import FAILED_PRECONDITION
 from tensorwire.remote.exposed import conceal
 
 
@@ -343,6 +348,60 @@ def test_what_was_not_given_back_in_time_is_given_back_again(
     assert set(shared.host._allocations) == before
 
 
+@pytest.mark.parametrize("interrupt", [False, True], ids=["late", "interrupt"])
+@pytest.mark.parametrize("what", ["open", "allocate"])
+def test_what_is_opened_too_late_is_given_back(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch, what: str, interrupt: bool
+) -> None:
+    before = set(shared.host._allocations)
+    exposed = shared.host.empty(4, "float32", rights=ALL)
+    go, done = threading.Event(), threading.Event()
+    real = getattr(remote.Host, what)
+
+    def late(*arguments: Any) -> Any:
+        assert go.wait(PATIENCE)
+        try:
+            return real(*arguments)
+        finally:
+            done.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote.Host, what, late)
+        with ending(interrupt):
+            if what == "open":
+                shared.device.open(exposed.handle, timeout=0.01)
+            else:
+                shared.device.allocate(4, "float32", name="late", timeout=0.01)
+        go.set()
+        assert done.wait(PATIENCE)
+    eventually(lambda: not exposed._grants and set(shared.host._allocations) == before)
+    shared.device.allocate(4, "float32", name="late").close()
+    exposed.conceal()
+
+
+def test_what_a_coroutine_opens_too_late_is_given_back(
+    shared: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(shared.host._allocations)
+    go, done = threading.Event(), threading.Event()
+    real = remote.Host.allocate
+
+    def late(*arguments: Any) -> Any:
+        assert go.wait(PATIENCE)
+        try:
+            return real(*arguments)
+        finally:
+            done.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote.Host, "allocate", late)
+        with pytest.raises(remote.DeadlineExceededError):
+            asyncio.run(shared.device.allocate_async(4, "float32", timeout=0.01))
+        go.set()
+        assert done.wait(PATIENCE)
+    eventually(lambda: set(shared.host._allocations) == before)
+
+
 def test_a_device_is_closed_without_a_limit(shared: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the owner says again and again that a peer is amid an access."""
     before = set(shared.host._allocations)
@@ -466,6 +525,40 @@ def test_a_client_serves_its_memory_to_the_server() -> None:
             method(b"", timeout=PATIENCE)
             with remote.connect(arrived[0]) as device:
                 assert device.open("mine").read().tolist() == [9, 9, 9, 9]
+
+
+def test_who_does_not_answer_is_told_with_the_reason() -> None:
+    said = r"127\.0\.0\.1:1 does not answer \(Connection refused\): see whether the server"
+    for forbid in ((), "shm"):
+        with pytest.raises(remote.DeadlineExceededError, match=said):
+            remote.connect("127.0.0.1:1", forbid=forbid, timeout=0.1)
+    with (
+        tw.insecure_channel("127.0.0.1:1") as channel,
+        pytest.raises(remote.DeadlineExceededError, match=said),
+    ):
+        remote.connect(channel, timeout=0.1)
+
+
+def test_a_server_of_stock_grpc_is_told_what_it_lacks() -> None:
+    with futures.ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            with tw.insecure_channel(target) as channel:
+                for way in (target, channel):
+                    with pytest.raises(
+                        remote.RemoteError, match=rf"{target} is no tensorwire server .* needs"
+                    ) as raised:
+                        remote.connect(way, timeout=PATIENCE)
+                    assert raised.value.code == FAILED_PRECONDITION
+        finally:
+            server.stop(None)
+    with (
+        served() as (_, target),
+        pytest.raises(remote.RemoteError, match=r"has no remote\.host\(server\)"),
+    ):
+        remote.connect(target, timeout=PATIENCE)
 
 
 def test_an_interceptor_refuses_strangers() -> None:

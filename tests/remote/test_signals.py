@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent import futures
 from typing import Any
@@ -14,6 +15,7 @@ from tests.transports import HERE
 
 from tensorwire import remote
 from tensorwire.remote import Add, Rights, Set
+from tensorwire.tensors import TensorSpec
 
 
 def test_a_signal_comes_after_the_payload(shared: Pair) -> None:
@@ -73,6 +75,29 @@ def test_a_wait_ends_in_time(shared: Pair) -> None:
         alone.signal.wait(1, 0.01)
     alone.signal.set(3)
     assert alone.signal.wait(2) == 3
+
+
+def test_a_timeout_is_a_number(shared: Pair) -> None:
+    exposed, tensor = shared.opened(4)
+    nan = float("nan")
+    with remote.receiver(shared.host, "c", TensorSpec((4,), "float32")) as receiver:
+        sender = remote.sender(shared.device, "c")
+        for wait in (
+            lambda: exposed.signal.wait(1, nan),
+            lambda: remote.wait_any([(exposed.signal, 1)], nan),
+            lambda: asyncio.run(exposed.signal.reached(1, nan)),
+            lambda: receiver.get(timeout=nan),
+            lambda: asyncio.run(receiver.get_async(timeout=nan)),
+            lambda: sender.put(np.zeros(4, np.float32), timeout=nan),
+            lambda: sender.close(nan),
+            lambda: exposed.conceal(nan),
+            lambda: remote.connect("127.0.0.1:1", timeout=nan),
+        ):
+            with pytest.raises(ValueError, match="seconds"):
+                wait()
+        sender.put(np.zeros(4, np.float32), timeout=PATIENCE)  # and nothing was done
+        sender.close()
+    assert tensor.read().tolist() == [0, 0, 0, 0]
 
 
 def test_a_wait_before_anybody_has_opened_it(shared: Pair) -> None:

@@ -255,6 +255,60 @@ def test_an_update_waits_for_readers() -> None:
     server.stop(None)
 
 
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), TypeError()])
+def test_an_update_that_ends_while_it_waits_for_readers_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    params = {"a": np.ones(SIZE, np.uint8)}
+    made, server, port = publisher(params, mode="in_place")
+    made.publish()
+
+    def fails(*_: object) -> None:
+        assert made._updating
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(made._changed, "wait_for", fails)
+        with pytest.raises(type(failure)), made.update():
+            pytest.fail("its body has begun")
+    mine = {"a": np.zeros(SIZE, np.uint8)}
+    with weights.Subscriber(channel(port, "tcp"), mine) as reader:
+        assert reader.pull(timeout=10).number == 1
+        with made.update():
+            params["a"] += 1
+        assert reader.pull(at_least=2, timeout=10).number == 2
+    server.stop(None)
+
+
+@pytest.mark.parametrize("mode", ["copy", "in_place"])
+def test_a_version_is_a_whole_number(mode: Any) -> None:
+    mine = {"a": np.zeros(SIZE, np.uint8)}
+    made, server, port = publisher({"a": np.ones(SIZE, np.uint8)}, mode=mode)
+    for wrong in (1.0, True, np.True_, "1"):
+        with pytest.raises(TypeError, match="a version is a whole number"):
+            made.publish(wrong)
+    assert made.version == 0
+    with weights.Subscriber(channel(port, "tcp"), mine) as reader:
+        assert type(made.publish(np.int64(7))) is int
+        assert reader.pull(np.int64(7), timeout=10).number == 7  # type: ignore[arg-type]
+        made.publish()
+        assert reader.pull(8, timeout=10).number == 8
+        with pytest.raises(TypeError, match="a version is a whole number"):
+            reader.pull(8.0, timeout=10)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="seconds"):
+            reader.pull(timeout=float("nan"))
+    server.stop(None)
+
+
+def test_an_update_waits_so_many_seconds() -> None:
+    made, server, _ = publisher({"a": np.ones(9)}, mode="in_place")
+    made.publish()
+    with pytest.raises(ValueError, match="seconds"), made.update(timeout=float("nan")):
+        pytest.fail("its body has begun")
+    assert made._state().newest == 1
+    server.stop(None)
+
+
 def test_a_laggard_never_stops_the_trainer() -> None:
     before = in_use()
     params = {"a": np.ones(SIZE, np.uint8)}

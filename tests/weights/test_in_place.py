@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from tests.pausing import paused
@@ -15,7 +17,7 @@ from tests.weights.other import channel, other, publisher
 
 from tensorwire import weights
 from tensorwire.weights import Shard, planning, source
-from tensorwire.weights.source import Landed
+from tensorwire.weights.source import Landed, Source
 from tensorwire.weights.subscriber import Subscriber
 
 SIZES = {"large": 3 << 20, "small": 100, "medium": 100_000, "none": 0}
@@ -141,6 +143,73 @@ def test_a_publisher_that_dies_while_the_parameters_are_written() -> None:
             else:
                 assert reader.version == 2
                 assert (mine["a"] == 2).all()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [weights.PublisherLostError(grpc.StatusCode.UNAVAILABLE, "it is gone"), KeyboardInterrupt()],
+    ids=["lost", "interrupt"],
+)
+def test_after_an_error_no_other_publisher_writes(
+    monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    """Of two, one is lost while the other one's call receives into the parameters: the error comes
+    once that has ended."""
+    ends = [publisher({name: np.ones(9)}) for name in "ab"]
+    for made, _, _ in ends:
+        made.publish()
+    mine = {name: np.zeros(9) for name in "ab"}
+    receiving, raised, ended = (threading.Event() for _ in range(3))
+
+    def pull(
+        self: Source, at_least: int, exactly: int, have: int, left: Any, room: Any, writable: bool
+    ) -> Landed:
+        assert room is not None
+        if "a" in self.describe(left).layout:
+            assert receiving.wait(10)
+            raise failure
+        receiving.set()
+        with suppress(weights.PullTimeoutError):  # it is told that another publisher's call failed
+            while not raised.wait(0.001):
+                left()
+        mine["b"][:] = 7
+        ended.set()
+        return Landed(1)
+
+    with weights.Subscriber(
+        [channel(port, "tcp") for _, _, port in ends], mine, mode="in_place"
+    ) as reader:
+        with monkeypatch.context() as patch:
+            patch.setattr(Source, "pull", pull)
+            with pytest.raises(type(failure)):
+                reader.pull(timeout=20)
+            over = ended.is_set()
+            raised.set()
+        assert over, "the parameters are written after the error"
+        assert reader.pull(timeout=20).number == 1
+        assert all_are(mine, 1)
+    for _, server, _ in ends:
+        server.stop(None)
+
+
+def test_what_was_interrupted_twice_is_waited_for() -> None:
+    ends = [publisher({name: np.ones(9)}) for name in "ab"]
+    for made, _, _ in ends:
+        made.publish()
+    mine = {name: np.zeros(9) for name in "ab"}
+    under_way: Future[Landed] = Future()
+    with weights.Subscriber(
+        [channel(port, "tcp") for _, _, port in ends], mine, mode="in_place"
+    ) as reader:
+        reader._begun.append(under_way)
+        with pytest.raises(weights.PullTimeoutError):
+            reader.pull(timeout=0.05)
+        assert not any(array.any() for array in mine.values())
+        under_way.cancel()
+        assert reader.pull(timeout=20).number == 1
+        assert all_are(mine, 1)
+    for _, server, _ in ends:
+        server.stop(None)
 
 
 def test_a_checksum_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

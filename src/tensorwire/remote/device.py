@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from tensorwire import _core, transports
-from tensorwire.remote import awaited, messages
+from tensorwire.remote import awaited, messages, unreached
 from tensorwire.remote.batch import Batch
 from tensorwire.remote.errors import (
     FAILED_PRECONDITION,
@@ -37,7 +37,7 @@ from tensorwire.remote.region import Region
 from tensorwire.remote.tensor import RemoteTensor
 from tensorwire.rpc import Channel, Peer, insecure_channel, kept
 from tensorwire.rpc.choice import Transport, policy
-from tensorwire.rpc.waiting import News
+from tensorwire.rpc.waiting import Bell, News, ends_at
 from tensorwire.tensors import DecodeError, dtypes
 
 M = TypeVar("M", bound=msgspec.Struct)
@@ -118,7 +118,7 @@ class Device(AbstractContextManager["Device"]):
         process's, a dead one's too; PermissionDeniedError: not for this process; ValueError: the
         handle's part does not lie within the tensor; TypeError: neither name nor handle.
         """
-        opened = self._ask("Open", _open(what), messages.Opened, timeout)
+        opened = self._ask_for("Open", _open(what), messages.Opened, timeout, self._give_up)
         return self._tensor(opened, what if isinstance(what, Handle) else opened.handle)
 
     async def open_async(
@@ -146,7 +146,7 @@ class Device(AbstractContextManager["Device"]):
         not lend memory; AlreadyExistsError: the name is taken; TypeError, ValueError.
         """
         asked = _allocate(shape, dtype, name, shared)
-        opened = self._ask("Allocate", asked, messages.Opened, timeout)
+        opened = self._ask_for("Allocate", asked, messages.Opened, timeout, self._give_up)
         return self._tensor(opened, opened.handle)
 
     async def allocate_async(
@@ -284,7 +284,7 @@ class Device(AbstractContextManager["Device"]):
             return
         with self._lock:
             opened = list(self._opened)
-        ends = math.inf if timeout is None else monotonic() + timeout
+        ends = math.inf if timeout is None else ends_at(timeout)
         with ExitStack() as closing:  # each, whatever comes of another
             for number, opening in opened:
                 closing.callback(self._close, number, opening, ends)
@@ -304,27 +304,66 @@ class Device(AbstractContextManager["Device"]):
         encoded = b"" if request is None else messages.encode(request)
         return self._answer(partial(self._method(name), encoded, timeout=timeout), reply)
 
+    def _ask_for(
+        self,
+        name: str,
+        request: msgspec.Struct,
+        reply: type[M],
+        timeout: float,
+        give_up: Callable[[Any], None],
+    ) -> M:
+        """As ``_ask``, for what is held over there from then on. give_up: of the call, where nobody
+        has waited for its end: by then it may have made something."""
+        call: Any = None
+        bell = Bell()
+        try:
+            call = self._begin(name, request, timeout)
+            call.add_done_callback(lambda _: bell.ring())
+            if not bell.wait(timeout):
+                raise self._late(timeout)
+            answer: M = self._answer(call.result, reply)
+        except BaseException:
+            if call is not None:
+                call.add_done_callback(give_up)
+            raise
+        return answer
+
     async def _ask_to_open(
         self, name: str, request: msgspec.Struct, timeout: float
     ) -> messages.Opened:
-        call = self._method(name).future(messages.encode(request), timeout=timeout)
+        call = self._begin(name, request, timeout)
         news = News()
         call.add_done_callback(lambda _: news.wake())
         try:
-            await news.wait()
+            if not await news.wait(timeout):
+                raise self._late(timeout)
+            opened: messages.Opened = self._answer(call.result, messages.Opened)
         except BaseException:
             call.add_done_callback(self._give_up)
             raise
-        opened: messages.Opened = self._answer(call.result, messages.Opened)
         return opened
+
+    def _begin(self, name: str, request: msgspec.Struct, timeout: float | None) -> Any:
+        """A call that lasts longer than who waits for it, so that what comes late can be given
+        back."""
+        seconds = None if timeout is None else max(0.0, timeout) + CONTROL_SECONDS
+        return self._method(name).future(messages.encode(request), timeout=seconds)
+
+    def _late(self, timeout: float) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"the peer at {self._peer.address} has not answered within {timeout:g} s"
+        )
 
     def _give_up(self, call: Any) -> None:
         """What nobody waits for any more. By a thread that others wait for."""
         with suppress(RemoteError):
             opened = self._answer(call.result, messages.Opened)
-            close = messages.Close(opened.handle.number, opened.opening)
-            closing = self._method("Close").future(messages.encode(close), timeout=CONTROL_SECONDS)
-            closing.add_done_callback(lambda _: None)  # one that nobody knows of is cancelled
+            self._tell("Close", messages.Close(opened.handle.number, opened.opening))
+
+    def _tell(self, name: str, request: msgspec.Struct) -> None:
+        """As ``_ask``, and nobody waits for the answer."""
+        call = self._begin(name, request, 0.0)
+        call.add_done_callback(lambda _: None)  # one that nobody knows of is cancelled
 
     def _method(self, name: str) -> Any:
         return self._peer.unary_unary(f"/{messages.SERVICE}/{name}")
@@ -379,8 +418,9 @@ def connect(
     transport, forbid: as of ``insecure_channel``, for a target. timeout: seconds for the link and
     the first answer.
 
-    Raises PeerLostError: nobody is there; DeadlineExceededError; RemoteError: no link leads there,
-    for the reason that it gives, or the process has no host; ValueError.
+    Raises DeadlineExceededError: nobody is there, as the text says then, or the answer is late;
+    PeerLostError; RemoteError: no link leads there, for the reason that it gives, or the process
+    has no host; ValueError.
     """
     kept.free_in_background()
     if isinstance(target, Peer):
@@ -414,13 +454,15 @@ async def connect_async(
 
 
 def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
-    ends = monotonic() + timeout
+    ends = ends_at(timeout)
     # A call waits for a link as long as it may; channel.peer() as long as an attempt takes.
     method: Any = channel.unary_unary(f"/{messages.SERVICE}/Greet")
     try:
         method(b"", timeout=timeout, wait_for_ready=True)
     except grpc.RpcError as raised:
-        raise of_call(raised, str(channel.stats()["target"])) from None
+        said = channel.stats()
+        of = unreached.of_first_call if said["link"] is None else of_call
+        raise of(raised, str(said["target"])) from None
     peer = channel.peer()
     if peer is None:
         raise RemoteError(

@@ -22,6 +22,7 @@ from tensorwire.remote.errors import (
 from tensorwire.remote.handle import Handle, Rights
 from tensorwire.remote.messages import Opened
 from tensorwire.remote.signals import Signal
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.tensors import frameworks
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Exposed(AbstractContextManager["Exposed"]):
         native = peer.native
         with self._lock:
             self._peers[native] = rights
-        self._withdraw(native, None if timeout is None else monotonic() + timeout)
+        self._withdraw(native, ends_at(timeout))
 
     def conceal(self, timeout: float | None = None) -> None:
         """On return no peer reads or writes here. Accesses that come later end with
@@ -137,7 +138,7 @@ class Exposed(AbstractContextManager["Exposed"]):
         DeadlineExceededError while a peer is amid an access: no new one begins, not of any peer,
         and calling it again waits on. The end of a ``with`` waits for 20 s.
         """
-        self.conceal_until(None if timeout is None else monotonic() + timeout)
+        self.conceal_until(ends_at(timeout))
 
     def conceal_until(self, ends: float | None) -> None:
         """As ``conceal``, until a point of time of ``time.monotonic``."""

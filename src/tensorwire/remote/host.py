@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from time import monotonic
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -35,6 +34,7 @@ from tensorwire.remote.handle import MAX_INTEGER, MAX_NAME, Handle, Rights
 from tensorwire.remote.layout import dense
 from tensorwire.remote.shared import over, shared
 from tensorwire.rpc import Peer, events, lifetime, registry
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.tensors import DecodeError, dtypes, frameworks
 
 PAGE: Final = 4096
@@ -282,7 +282,7 @@ class Host(AbstractContextManager["Host"]):
     def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Conceals everything, as ``Exposed.conceal``; peers find nothing here any more. Raises
         DeadlineExceededError while a peer is amid an access: calling it again waits on."""
-        ends = None if timeout is None else monotonic() + timeout
+        ends = ends_at(timeout)
         WATCH.members.get().discard(self)
         with self._lock:
             self._closed = True

@@ -73,8 +73,15 @@ class _Loops:
         with self._lock:
             endings = self._endings.get(loop)
             if endings is None:
+                self._forget_closed()
                 endings = self._endings[loop] = _Endings(loop)
             return endings
+
+    def _forget_closed(self) -> None:
+        """Lock held. Loops that ended before their operations: what is expected refers to them."""
+        for loop in list(self._endings):
+            if loop.is_closed():
+                self._endings.pop(loop, None)
 
     def close_at_exit(self) -> None:
         self._endings.clear()

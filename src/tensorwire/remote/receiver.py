@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import math
+import operator
 import threading
 import weakref
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from tensorwire.remote.local import Array
 from tensorwire.remote.operation import Operation
 from tensorwire.rpc import Peer
 from tensorwire.rpc.turn import Turn
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.tensors import DecodeError, TensorSpec, dtypes, frameworks
 from tensorwire.tensors.frameworks import Framework
 
@@ -50,13 +53,20 @@ class _Slot:
         self.__array_interface__ = array.__array_interface__
 
 
-class _Told(NamedTuple):
-    """What a sender has written of a tensor whose shape is not fixed."""
+@dataclass(slots=True)
+class _Taken:
+    """A tensor that a ``get`` has taken. Where that ends before it can give it, the next one does.
+
+    held: the slot with it, if the shape is fixed. Else notice: what the sender has written; sender:
+    None, it was another one, which is gone; read: what reads it, None where it has no elements;
+    found: what it is read into, None before."""
 
     place: int
-    notice: bytes
-    sender: _core.Peer | None
-    """None: it was another one, which is gone."""
+    held: _Slot | None = None
+    notice: bytes = b""
+    sender: _core.Peer | None = None
+    read: Operation | None = None
+    found: Array | None = None
 
 
 class Receiver(AbstractContextManager["Receiver"]):
@@ -72,11 +82,13 @@ class Receiver(AbstractContextManager["Receiver"]):
         self._name = name
         self._spec = spec
         self._dtype: Final = dtypes.own(spec.dtype)
+        self._static: Final = messages.is_static(spec)
         self._depth = depth
         self._max_bytes = max_bytes
         self._slots = slots
         self._frameworks: set[Framework] = {"numpy"}  # that have this dtype
-        self._turn = Turn()  # to get
+        self._turn = Turn()  # to get; guards ``_ahead``
+        self._ahead: _Taken | None = None  # that no get has given so far
         # The last view of a slot may go at any place, also where the lock is held. It guards what
         # follows.
         self._lock = threading.RLock()
@@ -100,13 +112,14 @@ class Receiver(AbstractContextManager["Receiver"]):
         else it is a new array. It waits for a sender, too, where none has come so far: without a
         ``timeout``, for as long as that takes.
 
-        Raises DeadlineExceededError; ChannelClosedError after the last one; PeerLostError when the
-        sender is gone and what it had put was got, until another sender comes; NotFoundError after
-        ``close``; RemoteError: the sender has put what the spec does not permit, which is dropped;
-        ValueError, ImportError: the framework lacks the dtype, or is not there.
+        Raises DeadlineExceededError, and no tensor is lost; ChannelClosedError after the last one;
+        PeerLostError when the sender is gone and what it had put was got, until another sender
+        comes; NotFoundError after ``close``; RemoteError: the sender has put what the spec does not
+        permit, which is dropped; ValueError, ImportError: the framework lacks the dtype, or is not
+        there.
         """
         self._check_framework(framework)
-        ends = None if timeout is None else monotonic() + timeout
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not self._turn.acquire(claim, timeout):
@@ -116,27 +129,22 @@ class Receiver(AbstractContextManager["Receiver"]):
                 with suppress(DeadlineExceededError):
                     self._slots.signal.wait(self._taken + 1, left)
             taken = self._take()
+            if (read := self._reading(taken)) is not None:
+                with self._read_to_its_end(taken):
+                    read.wait(None if ends is None else max(0.0, ends - monotonic()))
+            found = self._given(taken)
             self._turn.release(claim)
         except BaseException:
             self._turn.release(claim)
             raise
-        if isinstance(taken, np.ndarray):
-            return self._outwards(taken, framework)
-        try:
-            read, found = self._reading(taken)
-            if read is not None:
-                read.wait(None if ends is None else max(0.0, ends - monotonic()))
-        finally:
-            self._give_back(taken.place)
-        return frameworks.of_array(found, framework)
+        return self._outwards(found, framework)
 
     async def get_async(
         self, *, framework: Framework = "numpy", timeout: float | None = None
     ) -> Any:
-        """``get`` in a coroutine. One that is cancelled while it waits takes no tensor with it; one
-        whose shape is not fixed, and is being read, is dropped."""
+        """``get`` in a coroutine. One that is cancelled takes no tensor with it."""
         self._check_framework(framework)
-        ends = None if timeout is None else monotonic() + timeout
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not await self._turn.acquire_async(claim, timeout):
@@ -148,19 +156,15 @@ class Receiver(AbstractContextManager["Receiver"]):
                 await signal.news(self._taken + 1, nudges, left)
                 nudges = signal.memory.nudges
             taken = self._take()
+            if (read := self._reading(taken)) is not None:
+                with self._read_to_its_end(taken):
+                    await read.wait_async(None if ends is None else max(0.0, ends - monotonic()))
+            found = self._given(taken)
             self._turn.release(claim)
         except BaseException:
             self._turn.release(claim)
             raise
-        if isinstance(taken, np.ndarray):
-            return self._outwards(taken, framework)
-        try:
-            read, found = self._reading(taken)
-            if read is not None:
-                await read.wait_async(None if ends is None else max(0.0, ends - monotonic()))
-        finally:
-            self._give_back(taken.place)
-        return frameworks.of_array(found, framework)
+        return self._outwards(found, framework)
 
     def _check_framework(self, framework: Framework) -> None:
         """Before anything is taken. ValueError, ImportError."""
@@ -168,10 +172,10 @@ class Receiver(AbstractContextManager["Receiver"]):
             frameworks.of_array(np.empty(0, self._dtype), framework)
             self._frameworks.add(framework)
 
-    @staticmethod
-    def _outwards(slot: Array, framework: Framework) -> Any:
+    def _outwards(self, found: Array, framework: Framework) -> Any:
         # JAX lets go of memory some time after the array is gone: the slot would be missed.
-        return frameworks.of_array(slot.copy() if framework == "jax" else slot, framework)
+        copied = self._static and framework == "jax"
+        return frameworks.of_array(found.copy() if copied else found, framework)
 
     def _overtaken(self) -> DeadlineExceededError:
         return DeadlineExceededError(
@@ -188,6 +192,8 @@ class Receiver(AbstractContextManager["Receiver"]):
         """Whether a tensor is. Raises what says that none will be."""
         if self._closed:
             raise NotFoundError(f"the channel {self._name!r} was closed")
+        if self._ahead is not None:
+            return True
         try:
             self._slots.signal.wait(self._taken + 1, 0.0)
         except DeadlineExceededError:
@@ -199,23 +205,69 @@ class Receiver(AbstractContextManager["Receiver"]):
             return False
         return True
 
-    def _take(self) -> Array | _Told:
-        """For whoever has the turn: what is there."""
-        with self._lock:
-            place = self._taken
-            self._taken += 1
-            sender = self._sender if place >= self._first else None
-        slot = self._slots.array[place % self._depth]
-        if not messages.is_static(self._spec):
-            # A copy: the sender may change it while it is looked at.
-            return _Told(place, slot.tobytes(), sender)
-        held = _Slot(slot)
-        returned = weakref.finalize(held, _give_back, weakref.ref(self), place)
-        returned.atexit = False
-        found = np.asarray(held)
-        return found if found.dtype == self._dtype else found.view(self._dtype)
+    # ------------------------------------------------------------------------- whoever has the turn
 
-    def _reading(self, told: _Told) -> tuple[Operation | None, Array]:
+    def _take(self) -> _Taken:
+        """What is there, or what a ``get`` before has not given."""
+        if self._ahead is not None:
+            return self._ahead
+        place = self._taken
+        slot = self._slots.array[place % self._depth, ...]  # a view also where it has no axes
+        with self._lock:
+            sender = self._sender if place >= self._first else None
+            if self._static:
+                taken = _Taken(place, held=_Slot(slot))
+            else:  # a copy: the sender may change it while it is looked at
+                taken = _Taken(place, notice=slot.tobytes(), sender=sender)
+            # Ctrl-C comes before these two or after them.
+            self._ahead = taken
+            self._taken = place + 1
+        return taken
+
+    def _given(self, taken: _Taken) -> Array:
+        """What was taken, and is here: from now on it is the caller's."""
+        found = taken.found
+        if taken.held is not None:
+            returned = weakref.finalize(taken.held, _give_back, weakref.ref(self), taken.place)
+            returned.atexit = False
+            found = np.asarray(taken.held)
+            found = found if found.dtype == self._dtype else found.view(self._dtype)
+        else:
+            self._give_back(taken.place)
+        assert found is not None
+        self._ahead = None
+        return found
+
+    def _drop(self, taken: _Taken) -> None:
+        self._give_back(taken.place)
+        self._ahead = None
+
+    def _reading(self, taken: _Taken) -> Operation | None:
+        """What reads it, begun once; None: nothing has to be read. What cannot be is dropped."""
+        if taken.held is None and taken.found is None:
+            try:
+                # Ctrl-C comes before these two are set or after it.
+                taken.read, taken.found = self._begin_reading(taken)
+            except RemoteError:
+                self._drop(taken)
+                raise
+        return taken.read
+
+    @contextmanager
+    def _read_to_its_end(self, taken: _Taken) -> Iterator[None]:
+        """For who waits for it. Its slot goes back only after the end, whoever waits then."""
+        try:
+            yield
+        except DeadlineExceededError:
+            raise DeadlineExceededError(
+                f"the channel {self._name!r} has no tensor in time: one is being read, and the "
+                "next get waits on for it"
+            ) from None
+        except RemoteError:
+            self._drop(taken)
+            raise
+
+    def _begin_reading(self, told: _Taken) -> tuple[Operation | None, Array]:
         """What reads a tensor, None: it has no elements; and the new array."""
         try:
             size = int.from_bytes(told.notice[: messages.LENGTH_BYTES], "little")
@@ -241,10 +293,13 @@ class Receiver(AbstractContextManager["Receiver"]):
         start = partial(sender.access, _core.READ, said.region, 0, frameworks.raw(found))
         return Operation.begin(sender, start, (said.region,)), found
 
+    # ------------------------------------------------------------------------------------- its end
+
     def _give_back(self, place: int) -> None:
-        """The slot may be written again, once those before it may."""
+        """The slot may be written again, once those before it may. May be called again."""
         with self._lock:
-            self._returned.add(place)
+            if place >= self._free:
+                self._returned.add(place)
             while self._free in self._returned:
                 self._returned.remove(self._free)
                 self._free += 1
@@ -311,6 +366,12 @@ def _give_back(receiver: weakref.ref[Receiver], place: int) -> None:
         there._give_back(place)
 
 
+def _whole(name: str, value: int) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name} is a whole number, not {value}")
+    return operator.index(value)
+
+
 def receiver(
     host: Host,
     name: str,
@@ -331,8 +392,11 @@ def receiver(
     depth: how many tensors may be under way, or in use here; then senders wait. max_bytes: of a
     tensor whose shape is not known. peers: who may send; None: all peers of the server.
 
-    Raises AlreadyExistsError: the name is taken; ResourceExhaustedError; ValueError.
+    Raises AlreadyExistsError: the name is taken; ResourceExhaustedError; TypeError, ValueError.
     """
+    depth, max_bytes = _whole("depth", depth), _whole("max_bytes", max_bytes)
+    if max_bytes < 0:
+        raise ValueError(f"max_bytes is not negative, as {max_bytes} is")
     if spec.shape is None or spec.dtype is None:
         raise ValueError(f"a channel needs a number of axes and a dtype, not {spec}")
     if not 0 < depth <= _MOST_DEPTH:

@@ -30,6 +30,7 @@ from tensorwire.remote.operation import Operation
 from tensorwire.remote.shared import shared
 from tensorwire.remote.signals import Add, Signal
 from tensorwire.rpc.turn import Turn
+from tensorwire.rpc.waiting import Bell, ends_at
 from tensorwire.tensors import TensorSpec, frameworks
 
 _SLICE_SECONDS: Final = 0.25
@@ -59,7 +60,7 @@ class Sender(AbstractContextManager["Sender"]):
         self._credit_region = region
         try:
             asked = messages.Attach(name, region.id)
-            said = device._ask("Attach", asked, messages.Attached, timeout)
+            said = device._ask_for("Attach", asked, messages.Attached, timeout, self._give_up)
             self._spec = TensorSpec(said.shape, said.dtype)
             self._static = messages.is_static(self._spec)
             self._slots = device._tensor(said.slots, said.slots.handle)
@@ -76,8 +77,15 @@ class Sender(AbstractContextManager["Sender"]):
         self._pending: Operation | None = None
         self._begun: list[_core.Access] = []  # not in ``_sent`` yet
         self._staging: dict[int, _Staging] = {}
-        self._closed = False
+        self._detaching: Any = None  # the call that tells the receiver
+        self._closed = False  # all of it has been done
         self._closing = False  # set before the turn is had: a put that waits for a slot ends
+
+    def _give_up(self, call: Any) -> None:
+        """This sender, which nobody waits for any more. By a thread that others wait for."""
+        with suppress(RemoteError):
+            said = self._device._answer(call.result, messages.Attached)
+            self._device._tell("Detach", messages.Detach(self._name, said.sent))
 
     def _check_slots(self) -> None:
         slots, spec = self._slots, self._spec
@@ -106,8 +114,8 @@ class Sender(AbstractContextManager["Sender"]):
         tensor was sent, or nothing of it; it may still be under way, as a later ``put`` or
         ``close`` waits for it: until then do not change it.
         """
-        array = np.ascontiguousarray(self._checked(value))
-        ends = _ends(timeout)
+        array = self._checked(value)
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not self._turn.acquire(claim, timeout):
@@ -126,8 +134,8 @@ class Sender(AbstractContextManager["Sender"]):
 
     async def put_async(self, value: Any, *, timeout: float | None = None) -> None:
         """``put`` in a coroutine. When that is cancelled, the tensor was sent, or nothing of it."""
-        array = np.ascontiguousarray(self._checked(value))
-        ends = _ends(timeout)
+        array = self._checked(value)
+        ends = ends_at(timeout)
         claim = object()
         try:
             if not await self._turn.acquire_async(claim, timeout):
@@ -155,6 +163,7 @@ class Sender(AbstractContextManager["Sender"]):
             raise RemoteError("the sender was closed", FAILED_PRECONDITION)
 
     def _checked(self, value: Any) -> Array:
+        """In C order."""
         dtype = self._spec.numpy_dtype
         assert dtype is not None
         array = value if type(value) is np.ndarray else source(value, dtype)
@@ -166,7 +175,8 @@ class Sender(AbstractContextManager["Sender"]):
             raise ResourceExhaustedError(
                 f"{array.nbytes} bytes are more than the receiver's max_bytes={self._max_bytes}"
             )
-        return array
+        # ascontiguousarray() makes one axis of none.
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
     # ------------------------------------------------------------------------- whoever has the turn
 
@@ -196,11 +206,13 @@ class Sender(AbstractContextManager["Sender"]):
         if self._free < wanted:
             with suppress(DeadlineExceededError):
                 self._free = self._credit.wait(wanted, 0.0)
-        if self._free < wanted:
-            number = self._slots._region.number
-            if number and self._native.region(number) is None:
-                raise NotFoundError(f"the receiver of the channel {self._name!r} has ended")
+        if self._free < wanted and self._receiver_ended():
+            raise NotFoundError(f"the receiver of the channel {self._name!r} has ended")
         return self._free >= wanted
+
+    def _receiver_ended(self) -> bool:
+        number = self._slots._region.number
+        return number != 0 and self._native.region(number) is None
 
     def _await_slot(self, ends: float | None) -> None:
         """For a moment, or until there is one."""
@@ -294,9 +306,9 @@ class Sender(AbstractContextManager["Sender"]):
     def close(self, timeout: float | None = CONTROL_SECONDS) -> None:
         """Tells the receiver that no more comes. Where the receiver reads tensors from here, waits
         until it has. A put that waits for a slot ends with RemoteError, in a quarter of a second.
-        May be called again. DeadlineExceededError, and what was not read is lost; no error when the
-        receiver is gone."""
-        ends = _ends(timeout)
+        DeadlineExceededError: what was not read is lost, and calling it again waits for the rest;
+        no error when the receiver is gone."""
+        ends = ends_at(timeout)
         self._closing = True
         self._credit.look_again()
         claim = object()
@@ -317,28 +329,51 @@ class Sender(AbstractContextManager["Sender"]):
         await asyncio.to_thread(self.close, timeout)
 
     def _close(self, ends: float | None) -> None:
-        if not self._closed:
-            self._closed = True
-            try:
-                if self._native.alive:
-                    self._finish(ends)
-                    while not self._static and not self._given_back(self._sent):
-                        self._await_read(ends)
-                    self._device._ask(
-                        "Detach",
-                        messages.Detach(self._name, self._sent),
-                        None,
-                        CONTROL_SECONDS if ends is None else max(0.001, ends - monotonic()),
-                    )
-            except (ConnectionError, NotFoundError):
-                pass
-            finally:
-                regions = [self._credit_region]
-                regions += [staging.region for staging in self._staging.values()]
-                self._staging.clear()
-                with ExitStack() as concealing:  # each, whatever comes of another
-                    for region in regions:
-                        concealing.callback(conceal, self._native, region, ends)
+        """What of it ends late the next one waits for."""
+        if self._closed:
+            return
+        with ExitStack() as closing:  # each, whatever comes of another
+            closing.callback(self._conceal, ends)
+            closing.callback(self._detach)
+            with suppress(ConnectionError, NotFoundError):
+                self._await_reads(ends)
+                self._detach()
+                self._await_detached(ends)
+        self._staging.clear()
+        self._closed = True
+
+    def _await_reads(self, ends: float | None) -> None:
+        """Of all that was put, unless it was given up before."""
+        if self._native.alive and self._detaching is None:
+            self._finish(ends)
+            while not self._static and not self._given_back(self._sent):
+                self._await_read(ends)
+
+    def _detach(self) -> None:
+        """Once only, and only from that receiver: another sender may have come since."""
+        if self._detaching is None and self._native.alive and not self._receiver_ended():
+            detach = messages.Detach(self._name, self._sent)
+            self._detaching = self._device._begin("Detach", detach, CONTROL_SECONDS)
+            self._detaching.add_done_callback(lambda _: None)  # it goes on without this sender
+
+    def _await_detached(self, ends: float | None) -> None:
+        if self._detaching is None:
+            return
+        bell = Bell()
+        self._detaching.add_done_callback(lambda _: bell.ring())
+        if not bell.wait(_left(ends)):
+            raise DeadlineExceededError(
+                f"the receiver of the channel {self._name!r} has not heard of its end in time: "
+                "calling close again waits on"
+            )
+        self._device._answer(self._detaching.result, None)
+
+    def _conceal(self, ends: float | None) -> None:
+        regions = [self._credit_region]
+        regions += [staging.region for staging in self._staging.values()]
+        with ExitStack() as concealing:  # each, whatever comes of another
+            for region in regions:
+                concealing.callback(conceal, self._native, region, ends)
 
     def _await_read(self, ends: float | None) -> None:
         """For a moment, or until all that was put was."""
@@ -353,10 +388,6 @@ class Sender(AbstractContextManager["Sender"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _ends(timeout: float | None) -> float | None:
-    return None if timeout is None else monotonic() + timeout
 
 
 def _left(ends: float | None) -> float | None:

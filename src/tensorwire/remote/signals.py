@@ -24,7 +24,7 @@ from tensorwire.remote.errors import (
 )
 from tensorwire.remote.shared import shared
 from tensorwire.rpc import lifetime
-from tensorwire.rpc.waiting import News
+from tensorwire.rpc.waiting import News, ends_at
 
 _WORD_BYTES: Final = 8
 _LARGEST: Final = (1 << 64) - 1
@@ -155,7 +155,7 @@ class Signal:
         """
         _check(at_least)
         self.check_process()
-        ends = None if timeout is None else monotonic() + timeout
+        ends = ends_at(timeout)
         while True:
             way = self._current
             if way is None:
@@ -224,7 +224,7 @@ class Signal:
     async def reached(self, at_least: int, timeout: float | None = None) -> int:
         """``wait`` for an event loop, which one thread of the process tells of changes, whatever
         the number of loops and signals."""
-        ends = None if timeout is None else monotonic() + timeout
+        ends = ends_at(timeout)
         while True:
             nudges = self.memory.nudges
             try:
@@ -261,7 +261,7 @@ def wait_any(signals: Sequence[tuple[Signal, int]], timeout: float | None = None
     for signal, at_least in signals:
         _check(at_least)
         signal.check_process()
-    ends = None if timeout is None else monotonic() + timeout
+    ends = ends_at(timeout)
     while True:
         # Before the looks: what happens after them ends the wait.
         words = [(signal.memory, 0, at_least, signal.memory.nudges) for signal, at_least in signals]

@@ -9,9 +9,27 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Final
+from typing import Final, overload
 
 _SLICE_SECONDS: Final = 0.25
+
+
+@overload
+def ends_at(timeout: float) -> float: ...
+
+
+@overload
+def ends_at(timeout: float | None) -> float | None: ...
+
+
+def ends_at(timeout: float | None) -> float | None:
+    """When so many seconds are over, by ``time.monotonic``; None: never. TypeError, ValueError."""
+    if timeout is None:
+        return None
+    ends = monotonic() + timeout
+    if ends != ends:
+        raise ValueError(f"a timeout is a number of seconds, or None, not {timeout}")
+    return ends
 
 
 def wait(event: threading.Event, seconds: float | None = None) -> bool:

@@ -43,11 +43,15 @@ _KINDS: Final = {
 }
 
 
-def raise_of(error: grpc.RpcError, target: str) -> NoReturn:
-    """What a call of a publisher has ended with, as an error of this module."""
+def raise_of(error: grpc.RpcError, target: str, name: str) -> NoReturn:
+    """What a call of a publisher has ended with, as an error of this module. name: of the
+    publication."""
     call: grpc.Call = error  # type: ignore[assignment]  # what both libraries raise is one
     code = call.code()
     text = f"{target}: {call.details()}"
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        text = f"{target}: nothing is published there by that name ({call.details()})"
+        text = (
+            f"{target}: no publication {name!r} is there: see that a Publisher with name={name!r} "
+            "uses that server"
+        )
     raise _KINDS.get(code, WeightsError)(code, text) from None

@@ -17,13 +17,14 @@ import numpy as np
 from tensorwire import _core, service
 from tensorwire.observe.measure import Measure
 from tensorwire.rpc import lifetime, registry
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
 from tensorwire.weights.errors import WeightsError
 from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Shard, digest
-from tensorwire.weights.versions import Store, Stored, checksums
+from tensorwire.weights.versions import Store, Stored, checksums, number_of
 
 Mode = Literal["copy", "in_place"]
 Array = np.ndarray[Any, Any]
@@ -230,15 +231,8 @@ class Publisher:
         if not self._in_place:
             raise RuntimeError("a publisher that copies has no update(): write, then publish()")
         number = self._next(version)
-        with self._lock:
-            self._open()
-            if self._updating:
-                raise RuntimeError("an update of these parameters is under way")
-            self._updating = True
-            self._kept.clear()  # nobody begins to read it any more
-            if not self._changed.wait_for(lambda: not self._awaited(), timeout):
-                self._torn_below = self._tickets + 1
-        try:
+        ends_at(timeout)  # refuses what is no number, before anything is done
+        with self._writing(timeout):
             yield
             self._renew(params)
             pieces = {name: found.pieces for name, found in self._parameters}
@@ -247,9 +241,6 @@ class Publisher:
             with self._lock:
                 self._kept.append(Stored(number, pieces, since, sums))
                 self._number = number
-        finally:
-            with self._lock:
-                self._updating = False
 
     def close(self) -> None:
         """Lets go of all versions: pulls end UNAVAILABLE. Views that readers have stay good."""
@@ -267,6 +258,31 @@ class Publisher:
 
     # ------------------------------------------------------------------------------ the trainer's
 
+    @contextmanager
+    def _writing(self, timeout: float) -> Iterator[None]:
+        """No version can be pulled, and nobody who was waited for reads. What ends the wait itself,
+        such as Ctrl-C, leaves the version that there was."""
+        before: list[Stored] = []
+        began = False
+        try:
+            with self._lock:
+                self._open()
+                if self._updating:
+                    raise RuntimeError("an update of these parameters is under way")
+                before += self._kept
+                # Ctrl-C comes before these two are set or after it.
+                self._updating = began = True
+                self._kept.clear()  # nobody begins to read it any more
+                if not self._changed.wait_for(lambda: not self._awaited(), timeout):
+                    self._torn_below = self._tickets + 1
+            before.clear()
+            yield
+        finally:
+            if began:
+                with self._lock:
+                    self._updating = False
+                    self._kept.extend(() if self._closed else before)
+
     def _open(self) -> None:
         if self._closed:
             raise RuntimeError("the publisher is closed")
@@ -278,7 +294,7 @@ class Publisher:
             )
 
     def _next(self, version: int | None) -> int:
-        number = self._number + 1 if version is None else version
+        number = self._number + 1 if version is None else number_of(version)
         if number <= self._number:
             raise ValueError(f"version {number} does not come after {self._number}")
         if number > _LARGEST:

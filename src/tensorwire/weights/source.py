@@ -102,6 +102,7 @@ class Source:
         channel: Any = target if self._made is None else self._made
         self._channel: grpc.Channel = channel
         self.target = target if isinstance(target, str) else f"a publisher over {target!r}"
+        self._name = name
         self._client: Any = service.client(wire.named(name), channel)
         self.description: wire.Description | None = None
         self.held = 0
@@ -278,7 +279,7 @@ class Source:
                 raise RenewedError from None
             if lifetime.inherited(self._generation):  # nobody has refused a plan
                 raise WeightsError(error.code(), f"{self.target}: {error.details()}") from None
-            raise_of(error, self.target)
+            raise_of(error, self.target, self._name)
         except DecodeError as error:
             raise self._nonsense(str(error)) from None
 

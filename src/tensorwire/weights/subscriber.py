@@ -8,7 +8,8 @@ import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from tensorwire.collective.arrays import Array
 from tensorwire.rpc.turn import Turn
+from tensorwire.rpc.waiting import ends_at
 from tensorwire.tensors import frameworks
 from tensorwire.tensors.frameworks import Framework
 from tensorwire.weights import planning
@@ -25,10 +27,13 @@ from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Part, PlanError, Shard
 from tensorwire.weights.publisher import Publisher
 from tensorwire.weights.source import Landed, NotThereError, RenewedError, Source, TornError
+from tensorwire.weights.versions import number_of
 
 T = TypeVar("T")
 Target = str | grpc.Channel
 Mode = Literal["copy", "in_place"]
+Left = Callable[[], float | None]
+"""Seconds that are left of a pull; None: without a limit. Raises what ends it."""
 
 _SHORTEST_PAUSE: Final = 0.0002
 _LONGEST_PAUSE: Final = 0.05
@@ -103,6 +108,8 @@ class Subscriber:
         self._relay: Publisher | None = None
         self._sources = [Source(target, name) for target in each]
         self._threads = ThreadPoolExecutor(len(each), "tensorwire-weights") if each[1:] else None
+        self._begun: list[Future[Landed]] = []
+        """Calls by these threads that may still write the parameters, where it is in place."""
         if relay is not None:
             try:
                 self._relay = Publisher(params, relay, name=name, shards=shards)
@@ -207,7 +214,7 @@ class Subscriber:
         framework: Framework,
         given_up: threading.Event,
     ) -> Iterator[View]:
-        waiting = _Waiting(at_least or 1, timeout, given_up, self._closed)
+        waiting = _Waiting(at_least, timeout, given_up, self._closed)
         with waiting.turn(self._turns):
             number, landed = self._fetched(waiting, view=framework)
         arrays: dict[str, Any] = {}
@@ -253,7 +260,7 @@ class Subscriber:
     def _pull(
         self, at_least: int | None, timeout: float | None, given_up: threading.Event
     ) -> Version:
-        waiting = _Waiting(at_least or 1, timeout, given_up, self._closed)
+        waiting = _Waiting(at_least, timeout, given_up, self._closed)
         with waiting.turn(self._turns):
             self._touched = False
             try:
@@ -348,16 +355,54 @@ class Subscriber:
         room = self._room if self._in_place and view is None else None
         writable = view in _WRITING
 
-        def pull(source: Source) -> Landed:
+        def pull(source: Source, left: Left) -> Landed:
             have = min(held, source.held)
-            return source.pull(waiting.at_least, exactly, have, waiting.left, room, writable)
+            return source.pull(waiting.at_least, exactly, have, left, room, writable)
 
         if self._threads is None or len(sources) < 2:
-            landed = [pull(source) for source in sources]
+            landed = [pull(source, waiting.left) for source in sources]
+        elif room is None:
+            landed = self._together(self._threads, pull, sources, waiting.left, [])
         else:
-            begun = [self._threads.submit(pull, source) for source in sources]
-            landed = [future.result() for future in begun]
+            self._await_begun(waiting.left)  # what a second Ctrl-C has left
+            try:
+                landed = self._together(self._threads, pull, sources, waiting.left, self._begun)
+            finally:
+                self._await_begun(None)
         return max((each.version for each in landed), default=0), landed
+
+    @staticmethod
+    def _together(
+        threads: ThreadPoolExecutor,
+        pull: Callable[[Source, Left], Landed],
+        sources: Sequence[Source],
+        left: Left,
+        begun: list[Future[Landed]],
+    ) -> list[Landed]:
+        """What each source brings. After an error, or Ctrl-C, each ends with its next call. begun:
+        gets what was begun, which may still be under way then."""
+        over = threading.Event()
+
+        def left_of_all() -> float | None:
+            if over.is_set():
+                raise PullTimeoutError(grpc.StatusCode.CANCELLED, "another publisher's call failed")
+            return left()
+
+        try:
+            begun.extend(threads.submit(pull, source, left_of_all) for source in sources)
+            return [future.result() for future in begun]
+        finally:
+            over.set()
+
+    def _await_begun(self, left: Left | None) -> None:
+        """Until nobody writes the parameters any more. PullTimeoutError by ``left``."""
+        while self._begun:
+            seconds = None if left is None else left()
+            # Not by futures.wait(), which waits on for what close() has cancelled.
+            with contextlib.suppress(CancelledError, NotYetError):
+                self._begun[-1].exception(seconds)
+            if self._begun[-1].done():
+                self._begun.pop()
 
     def _room(self, part: Part) -> memoryview | None:
         found = self._parameters[part.name].memory(part.to_piece, part.to_box())
@@ -413,14 +458,16 @@ class _Waiting:
 
     def __init__(
         self,
-        at_least: int,
+        at_least: int | None,
         timeout: float | None,
         given_up: threading.Event,
         closed: threading.Event,
     ) -> None:
-        self.at_least = at_least
+        """TypeError, ValueError."""
+        self.at_least = 1 if at_least is None else number_of(at_least) or 1
         self._timeout = timeout
         self._begun = time.monotonic()
+        self._ends = ends_at(timeout)
         self._given_up = given_up
         self._closed = closed
         self._newest = 0
@@ -435,9 +482,7 @@ class _Waiting:
     @contextlib.contextmanager
     def turn(self, turns: Turn) -> Iterator[None]:
         """Has the turn, which another pull may have for as long as that waits."""
-        left = None
-        if self._timeout is not None:
-            left = max(0.0, self._begun + self._timeout - time.monotonic())
+        left = None if self._ends is None else max(0.0, self._ends - time.monotonic())
         claim = object()
         try:
             if not turns.acquire(claim, left):
@@ -454,9 +499,9 @@ class _Waiting:
     def left(self) -> float | None:
         """Seconds. PullTimeoutError when there are none, and what ``check`` raises."""
         self.check()
-        if self._timeout is None:
+        if self._ends is None:
             return None
-        left = self._begun + self._timeout - time.monotonic()
+        left = self._ends - time.monotonic()
         if left <= 0:
             raise PullTimeoutError(
                 grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -24,6 +24,13 @@ _REPLIES: Final = 16
 _ALIGNMENT: Final = 64
 
 
+def number_of(version: object) -> int:
+    """TypeError: it is no version's number."""
+    if not isinstance(version, int | np.integer) or isinstance(version, bool):
+        raise TypeError(f"a version is a whole number, not {version!r}")
+    return int(version)
+
+
 class Place(NamedTuple):
     """Where a piece lies. pack: bytes, 1-D, of several pieces; they are lent together."""
 
