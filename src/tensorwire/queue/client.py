@@ -147,7 +147,9 @@ class QueueClient:
 
     def _batches(self, objects: Iterable[object], capacity_bytes: int) -> Iterator[list[Item]]:
         """An item that lies over the memory of its object leaves before the next object is made,
-        which may be made there. What was collected leaves before an error of a later object."""
+        which may be made there; those of a list exist already. What was collected leaves before an
+        error of a later object."""
+        made = isinstance(objects, (list, tuple))
         batch: list[Item] = []
         nbytes = 0
         try:
@@ -159,7 +161,7 @@ class QueueClient:
                     batch, nbytes = [], 0
                 batch.append(item)
                 nbytes += item.nbytes
-                if item.nbytes > items.SMALL:
+                if item.nbytes > items.SMALL and not made:
                     yield batch
                     batch, nbytes = [], 0
         except Exception:
