@@ -13,6 +13,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,7 @@ inline nb::object made(PyObject* object) {
   return nb::steal(object);
 }
 
-nb::str decoded(const char* text);
+nb::str decoded(std::string_view text);
 
 // StatusError.
 nb::handle status_error();
@@ -213,6 +214,15 @@ nb::list declared(const tw_counter* counters, size_t count);
 void visit_event(void* context, const tw_trace_event* event);
 
 // ---- what one unit has for others ----
+
+struct EndedCall {
+  tw_client_call* handle = nullptr;
+  ~EndedCall() {
+    if (handle) tw_call_release(handle);
+  }
+};
+// calls.cpp: all of the details of a call that has ended.
+nb::str details_of(const tw_client_call* call);
 
 struct MessageHandle {
   tw_message* handle = nullptr;

@@ -50,6 +50,17 @@ class LastName {
   std::string text_;
 };
 
+}  // namespace
+
+nb::str details_of(const tw_client_call* call) {
+  const char* details = nullptr;
+  size_t size = 0;
+  tw_call_details(call, &details, &size);
+  return decoded({details, size});
+}
+
+namespace {
+
 struct CallBase {
   tw_call* const base;
   explicit CallBase(tw_call* h) : base(h) {}
@@ -139,7 +150,7 @@ struct ClientCall : CallBase {
     const Metadata held{trailing};
     if (result == TW_CODE_DEADLINE_EXCEEDED) return nb::none();
     check(result, status);
-    return nb::make_tuple(code, nb::str(status.details), metadata_list(held));
+    return nb::make_tuple(code, details_of(handle), metadata_list(held));
   }
   bool cancel(int code, const std::string& details) {
     return tw_call_cancel(handle, code, details.c_str()) != 0;

@@ -3,7 +3,6 @@
 #include <sys/syscall.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "binding.h"
 
@@ -26,9 +25,9 @@ int check_signals(void*) {
 
 }  // namespace
 
-nb::str decoded(const char* text) {
-  const auto size = static_cast<Py_ssize_t>(std::strlen(text));
-  return nb::steal<nb::str>(made(PyUnicode_DecodeUTF8(text, size, "replace")).release());
+nb::str decoded(std::string_view text) {
+  const auto size = static_cast<Py_ssize_t>(text.size());
+  return nb::steal<nb::str>(made(PyUnicode_DecodeUTF8(text.data(), size, "replace")).release());
 }
 
 nb::handle status_error() { return g_status_error; }

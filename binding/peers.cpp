@@ -70,6 +70,7 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
   MessageHandle message{reply.message};
   const Metadata initial_metadata{reply.initial};
   const Metadata trailing_metadata{reply.trailing};
+  const EndedCall cut{reply.cut};
   nb::object initial = metadata_or_none(initial_metadata);
   nb::object trailing = metadata_or_none(trailing_metadata);
   if (result == TW_INTERRUPTED) throw nb::python_error();
@@ -78,7 +79,7 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
   if (message.handle && places.size() != 0)
     places.substitute(nb::borrow<nb::list>(payload_out), message.handle);
   nb::object code = made(PyLong_FromLong(result));
-  nb::object details = decoded(status.details);
+  nb::object details = cut.handle ? details_of(cut.handle) : decoded(status.details);
   return made(
       PyTuple_Pack(5, code.ptr(), details.ptr(), payload_out.ptr(), initial.ptr(), trailing.ptr()));
 }

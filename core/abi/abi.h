@@ -211,6 +211,9 @@ class Pairs {
 inline Call* of(tw_call* call) { return reinterpret_cast<Call*>(call); }
 inline const Call* of(const tw_call* call) { return reinterpret_cast<const Call*>(call); }
 // A handle is the address of the Call, whatever its end.
+inline const ClientCall* of(const tw_client_call* call) {
+  return reinterpret_cast<const ClientCall*>(call);
+}
 inline ClientCall* of(tw_client_call* call) {
   return static_cast<ClientCall*>(reinterpret_cast<Call*>(call));
 }

@@ -99,6 +99,12 @@ int tw_call_outcome(tw_client_call* call, const tw_wait* wait, int32_t* code,
   return no_memory(status);
 }
 
+void tw_call_details(const tw_client_call* call, const char** details, size_t* size) {
+  const bool over = of(call)->ended();
+  *details = over ? of(call)->outcome().details.data() : "";
+  *size = over ? of(call)->outcome().details.size() : 0;
+}
+
 int tw_call_cancel(tw_client_call* call, int32_t code, const char* details) try {
   if (of(call)->link().inherited()) return 0;
   return of(call)->cancel(code_of(code), details ? details : "");

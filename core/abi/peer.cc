@@ -112,7 +112,9 @@ int tw_peer_unary_into(tw_peer* peer, const char* method, size_t method_size, tw
   const Outcome& outcome = call->outcome();
   reply->trailing = handle(outcome.trailing);
   if (outcome.code == Code::kOk && outcome.details.empty()) return TW_OK;
-  return report(status, outcome.code, outcome.details);
+  const int code = report(status, outcome.code, outcome.details);
+  if (status && status->details != outcome.details) reply->cut = handle(std::move(call));
+  return code;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
 }

@@ -47,6 +47,9 @@ int tw_call_initial(tw_client_call* call, const tw_wait* wait, tw_metadata** out
 // Waits for the end, then gives the call's code in *code. DEADLINE_EXCEEDED: `wait` ended first.
 int tw_call_outcome(tw_client_call* call, const tw_wait* wait, int32_t* code,
                     tw_metadata** trailing, tw_status* status);
+// The details of a call that has ended, which a tw_status cuts: UTF-8, not terminated, perhaps with
+// zeros in it. They stay until the call is released. Before the end there are none.
+void tw_call_details(const tw_client_call* call, const char** details, size_t* size);
 // 0: it had ended. Without memory for the details, it ends without them.
 int tw_call_cancel(tw_client_call* call, int32_t code, const char* details);
 

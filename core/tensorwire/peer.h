@@ -81,6 +81,7 @@ typedef struct tw_reply {
   tw_message* message;    // null unless the call brought one
   tw_metadata* initial;   // null: empty
   tw_metadata* trailing;  // null: empty
+  tw_client_call* cut;    // null, unless *status has not all of the details: tw_call_details
 } tw_reply;
 typedef struct tw_place {
   void* data;  // null: anywhere

@@ -20,7 +20,7 @@ extern "C" {
 // would be two arenas). A plugin refuses a table of another version than the one it was built for,
 // or a smaller one. The version changes with each change of a function or type that is in use;
 // entries are only added at the end.
-enum { TW_TABLE_VERSION = 17 };
+enum { TW_TABLE_VERSION = 18 };
 
 // All functions, by name and in the order of the table.
 #define TW_TABLE(ENTRY)                              \
@@ -57,6 +57,7 @@ enum { TW_TABLE_VERSION = 17 };
   ENTRY(call_notify, tw_call_notify)                 \
   ENTRY(call_release, tw_call_release)               \
   ENTRY(call_outcome, tw_call_outcome)               \
+  ENTRY(call_details, tw_call_details)               \
   ENTRY(call_cancel, tw_call_cancel)                 \
   ENTRY(call_method, tw_call_method)                 \
   ENTRY(call_metadata, tw_call_metadata)             \

@@ -126,6 +126,16 @@ def test_abort(channel: Any, code: grpc.StatusCode) -> None:
         error.result()
 
 
+def test_long_details_come_as_a_whole(channel: Any) -> None:
+    """As long as gRPC's own limit of headers lets them be; also of a call that is a future."""
+    why = "why " * 1700
+    told = (("code", "DATA_LOSS"),)
+    error = failure(channel, "abort", why.encode(), metadata=told)
+    assert (error.code(), error.details()) == (grpc.StatusCode.DATA_LOSS, why)
+    method = channel.unary_unary(path("abort"))
+    assert method.future(why.encode(), metadata=told).details() == why
+
+
 def test_abort_with_ok_is_an_error(channel: Any) -> None:
     assert failure(channel, "abort", b"x", metadata=(("code", "OK"),)).code() is (
         grpc.StatusCode.UNKNOWN

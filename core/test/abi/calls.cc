@@ -89,6 +89,25 @@ TEST_CASE_TEMPLATE("abi: status and metadata travel both ways", Way, TENSORWIRE_
   CHECK(entries(nullptr).empty());
 }
 
+TEST_CASE_TEMPLATE("abi: details that a status cuts are there as a whole", Way,
+                   TENSORWIRE_ABI_WAYS) {
+  const std::string details = std::string(20'000, 'x') + std::string("\0a", 2);
+  House house([&](Served call) { (void)finish(call.get(), TW_CODE_DATA_LOSS, details); });
+  const Link link = house.dial(Way::kName);
+  const Reply reply = unary(link.get(), "/t/Any", kNothing);
+  CHECK(reply.code == TW_CODE_DATA_LOSS);
+  CHECK(reply.details == details);
+
+  const Call call = start(link.get(), "/t/Any");
+  int32_t code = -1;
+  tw_metadata* trailing = nullptr;
+  tw_status status{};
+  CHECK(tw_call_outcome(call.get(), &kPatience, &code, &trailing, &status) == TW_OK);
+  CHECK(code == TW_CODE_DATA_LOSS);
+  CHECK(status.details == details.substr(0, sizeof status.details - 1));
+  CHECK(details_of(call.get()) == details);
+}
+
 TEST_CASE_TEMPLATE("abi: a stream in both directions, with an end", Way, TENSORWIRE_ABI_WAYS) {
   House house([](Served call) {
     int count = 0;

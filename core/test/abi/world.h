@@ -103,6 +103,14 @@ inline size_t arena(std::string_view name) {
 }
 inline size_t arena_used() { return arena("used"); }
 
+// All of them.
+inline std::string_view details_of(const tw_client_call* call) {
+  const char* details = nullptr;
+  size_t size = 0;
+  tw_call_details(call, &details, &size);
+  return {details, size};
+}
+
 struct Reply {
   int code = TW_CODE_OK;
   std::string details;
@@ -118,6 +126,7 @@ inline Reply unary(tw_peer* peer, std::string_view method, const tw_payload& pay
   out.code = tw_peer_unary_into(peer, method.data(), method.size(), metadata, payload, nullptr, 0,
                                 wait, &reply, &status);
   if (out.code != TW_CODE_OK) out.details = status.details;
+  if (const Call call{reply.cut}) out.details = details_of(call.get());
   out.message.reset(reply.message);
   out.initial.reset(reply.initial);
   out.trailing.reset(reply.trailing);
