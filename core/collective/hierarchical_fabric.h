@@ -46,7 +46,7 @@ class HierarchicalFabric final : public Fabric {
   }
   // Between the speakers, of which this rank is one.
   template <class Steps>
-  Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps);
+  Status between(const Pending& now, const Speakers& who, Steps&& steps);
 
   Status barrier(const CollectiveCall& call, const Wait& wait);
   Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,

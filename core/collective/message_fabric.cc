@@ -19,7 +19,7 @@ template <class Steps>
 Status MessageFabric::by(const CollectiveCall& call, const Wait& wait, Algorithm algorithm,
                          Steps&& steps) {
   way_ = way_of(algorithm);
-  Messages messages(team_, ++sequence_, call, wait, algorithm);
+  Messages messages(team_, ++sequence_, {call, wait}, algorithm);
   Status status = steps(messages);
   if (!status.ok()) team_.members().fail(status);
   return status;
@@ -54,7 +54,7 @@ Status MessageFabric::run(const CollectiveCall& call, const std::byte* in, std::
 
 // Gather and scatter.
 Status MessageFabric::move(Messages& messages, const std::byte* in, std::byte* out) {
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t bytes = call.bytes();
   const auto ranks = static_cast<size_t>(messages.team().size()),
              self = static_cast<size_t>(messages.team().rank()),

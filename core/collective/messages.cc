@@ -5,12 +5,10 @@
 
 namespace tw::collective {
 
-Messages::Messages(const Team& team, uint64_t sequence, const CollectiveCall& call,
-                   const Wait& wait, Algorithm algorithm)
+Messages::Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm)
     : team_(team),
       sequence_(sequence),
-      call_(call),
-      wait_(wait),
+      now_(now),
       algorithm_(algorithm),
       traffic_(static_cast<size_t>(team.size()) * kLanes) {}
 
@@ -35,10 +33,10 @@ Status Messages::expect(int from, int lane) {
 Status Messages::depart(int to, Traffic& all, size_t most) {
   while (!all.leaving.empty() && (all.leaving.size() > most || all.leaving.front().ended())) {
     TaggedSend& first = all.leaving.front();
-    Status left = await_departure(team_.members(), team_.in_group(to), first, wait_);
+    Status left = await_departure(team_.members(), team_.in_group(to), first, now_.wait);
     if (left.code() == Code::kDeadlineExceeded)
       return {left.code(),
-              text({team_.name(to), " has not taken its part of ", call_.text(), " in time"})};
+              text({team_.name(to), " has not taken its part of ", now_.call.text(), " in time"})};
     if (!left.ok()) return left;
     all.leaving.pop_front();
   }
@@ -48,32 +46,32 @@ Status Messages::depart(int to, Traffic& all, size_t most) {
 Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, int lane) {
   Traffic& all = traffic(to, lane);
   if (Status status = depart(to, all, kLeaving); !status.ok()) return status;
-  all.header = encode_step({sequence_, total, call_, algorithm_});
+  all.header = encode_step({sequence_, total, now_.call, algorithm_});
   OutSegment segments[2];
   segments[0].data = all.header.data();
   segments[0].size = all.header.size();
   segments[1].data = data.data();
   segments[1].size = data.size();
   auto begun = begin_message(team_.members(), team_.in_group(to),
-                             kStepTag + static_cast<uint64_t>(lane), segments, wait_);
+                             kStepTag + static_cast<uint64_t>(lane), segments, now_.wait);
   if (!begun) {
     if (begun.status().code() != Code::kDeadlineExceeded) return begun.status();
-    return team_.late(to, call_.text());
+    return team_.late(to, now_.call.text());
   }
   if (!begun->ended()) all.leaving.push_back(std::move(*begun));
   return {};
 }
 
 Status Messages::compare(int from, const StepHeader& theirs) const {
-  if (theirs.call != call_)
-    return {Code::kAborted, text({team_.name(team_.rank()), " called ", call_.text(), ", but ",
+  if (theirs.call != now_.call)
+    return {Code::kAborted, text({team_.name(team_.rank()), " called ", now_.call.text(), ", but ",
                                   team_.name(from), " called ", theirs.call.text()})};
   if (theirs.sequence != sequence_)
     return {Code::kAborted,
-            text({team_.name(team_.rank()), " called ", call_.text(), " as operation ", sequence_,
+            text({team_.name(team_.rank()), " called ", now_.call.text(), " as operation ", sequence_,
                   " of the group, and ", team_.name(from), " as operation ", theirs.sequence})};
   if (theirs.algorithm != algorithm_)
-    return {Code::kAborted, text({call_.text(), " goes by ", name_of(algorithm_), " for ",
+    return {Code::kAborted, text({now_.call.text(), " goes by ", name_of(algorithm_), " for ",
                                   team_.name(team_.rank()), ", and by ", name_of(theirs.algorithm),
                                   " for ", team_.name(from), ": do they run different versions?"})};
   return {};
@@ -113,11 +111,11 @@ Result<Received> Messages::receive(int from, size_t size, uint64_t total, int la
     if (Status status = expect(from, lane); !status.ok()) return status;
   const Ref<TaggedReceive> first = std::move(all.expected.front());
   all.expected.pop_front();
-  auto message = await_message(team_.members(), team_.in_group(from), *first, wait_,
+  auto message = await_message(team_.members(), team_.in_group(from), *first, now_.wait,
                                [this] { return disagreement(); });
   if (!message) {
     if (message.status().code() != Code::kDeadlineExceeded) return message.status();
-    return team_.late(from, call_.text());
+    return team_.late(from, now_.call.text());
   }
   if (Status status = check(from, *message, size, total); !status.ok()) return status;
   return Received(std::move(*message));

@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "collective/pending.h"
 #include "collective/point_to_point.h"
 #include "collective/team.h"
 #include "collective/wire.h"
@@ -37,15 +38,15 @@ class Messages {
   static constexpr size_t kLeaving = 4;
 
   // The arguments outlive it. `algorithm`: what all ranks have chosen.
-  Messages(const Team& team, uint64_t sequence, const CollectiveCall& call, const Wait& wait,
-           Algorithm algorithm);
+  Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm);
   // Nobody reads the caller's memory any more.
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
   const Team& team() const { return team_; }
-  const CollectiveCall& call() const { return call_; }
+  // What of the operation moves.
+  const CollectiveCall& part() const { return now_.part; }
   Algorithm algorithm() const { return algorithm_; }
 
   // A message is wanted, so that the sender need not wait for receive(). Whoever sends before it
@@ -73,7 +74,7 @@ class Messages {
   // Of a rank with which there is something.
   TaggedPort& port(int rank) const { return *team_.members().tagged(team_.in_group(rank)); }
   Result<TaggedPort*> reach(int rank) const {
-    return team_.members().reach(team_.in_group(rank), wait_);
+    return team_.members().reach(team_.in_group(rank), now_.wait);
   }
   // Until at most so many messages are on their way.
   Status depart(int to, Traffic& traffic, size_t most);
@@ -86,8 +87,7 @@ class Messages {
 
   const Team& team_;
   const uint64_t sequence_;
-  const CollectiveCall& call_;
-  const Wait& wait_;
+  const Pending now_;
   const Algorithm algorithm_;
   std::vector<Traffic> traffic_;  // by rank and lane
 };

@@ -7,21 +7,12 @@
 #include <vector>
 
 #include "collective/arena_arrays.h"
-#include "collective/collective_call.h"
+#include "collective/pending.h"
 #include "collective/stage.h"
 #include "collective/team.h"
 #include "engine/spin.h"
-#include "engine/waiting.h"
 
 namespace tw::collective {
-
-// An operation that is under way.
-struct Pending {
-  const CollectiveCall& call;  // what ranks agree on
-  const Wait& wait;
-  // What of it moves now: how many elements, of which type, and how they are reduced.
-  CollectiveCall part = call;
-};
 
 // Not thread-safe: one operation at a time. Errors are those of Fabric.
 class SharedStages {

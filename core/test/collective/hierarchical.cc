@@ -18,11 +18,12 @@ namespace {
 
 // By rank: which host it is on.
 using Hosts = std::vector<int>;
+using Run = Fabric::Run;
 const Hosts kInARow{0, 0, 1, 1}, kInTurns{0, 1, 0, 1}, kUneven{0, 0, 1, 0}, kMixed{0, 1, 1, 2, 0},
     kThreeInTurns{0, 1, 2, 0, 1, 2, 0};
 
-template <class Run>
-void on(const Hosts& hosts, Run&& run) {
+template <class Ranks>
+void on(const Hosts& hosts, Ranks&& run) {
   as_ranks_placed(
       static_cast<int>(hosts.size()),
       [&](collective::Seat& seat) {
@@ -201,6 +202,58 @@ TEST_CASE("hierarchical: sums that move as another type are told from those of t
     const Status status = group.run(call, bytes(in), bytes(out), within(kLong));
     return status.details().find("of 10 float32") != std::string::npos ? "" : status.details();
   });
+}
+
+// What a rank comes to that calls it, with arrays of its own.
+Status called(Group& group, const CollectiveCall& call, const Wait& wait) {
+  const auto ranks = static_cast<size_t>(group.size());
+  const bool uneven = call.count == CollectiveCall::kUneven;
+  const size_t share = uneven ? 80 : call.bytes();
+  std::vector<std::byte> in(ranks * share), out(ranks * share);
+  if (!uneven) return group.run(call, in.data(), out.data(), wait);
+  std::vector<Run> gives(ranks, {0, share}), takes(ranks);
+  for (size_t i = 0; i < ranks; ++i) takes[i] = {i * share, share};
+  return group.exchange(call, in.data(), gives, out.data(), takes, wait);
+}
+
+// By the rank that has found it, or by another one.
+bool told(const Status& status) { return status.details().find(" called ") != std::string::npos; }
+
+// Rank `odd` calls something else than the others, and all are told, whoever waits for whom.
+// Whoever has what it needs of the operation finds it in those that follow, in which all speak to
+// all.
+void tell_all_of(const Hosts& hosts, int odd, const CollectiveCall& usual,
+                 const CollectiveCall& other) {
+  CAPTURE(hosts);
+  CAPTURE(odd);
+  CAPTURE(usual.text());
+  CAPTURE(other.text());
+  std::barrier through(static_cast<ptrdiff_t>(hosts.size()));
+  on(hosts, [&](Group& group) -> std::string {
+    constexpr Nanos kLimit = 20 * kSecond;
+    Status status = called(group, group.rank() == odd ? other : usual, within(kLimit));
+    const CollectiveCall next{CollectiveKind::kAllToAll, DataType::kFloat32, ReduceOp::kSum, 0,
+                              CollectiveCall::kUneven};
+    for (int more = 2; status.ok() && more > 0; --more)
+      status = called(group, next, within(kLimit));
+    through.arrive_and_wait();  // none leaves before all are told
+    return told(status) ? "" : "not told: " + status.details();
+  });
+}
+
+CollectiveCall floats(CollectiveKind kind, int root = 0, uint64_t count = 20,
+                      ReduceOp op = ReduceOp::kSum) {
+  return {kind, DataType::kFloat32, op, root, count};
+}
+
+TEST_CASE("hierarchical: a sum on one host is no average on another one") {
+  for (const bool averages : {false, true})
+    for (const CollectiveKind kind :
+         {CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kReduceScatter}) {
+      const ReduceOp usual = averages ? ReduceOp::kAverage : ReduceOp::kSum,
+                     other = averages ? ReduceOp::kSum : ReduceOp::kAverage;
+      tell_all_of({0, 0, 1}, 2, floats(kind, 0, 20, usual), floats(kind, 0, 20, other));
+    }
 }
 
 TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operation for all") {
