@@ -286,7 +286,8 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
   if (*forced != Algorithm::kNone && one_host_)
-    forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced, Ways());
+    forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced, Ways(),
+                                              static_cast<SharedFabric*>(fabric_.get()));
   return {};
 }
 

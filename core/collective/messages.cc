@@ -5,11 +5,13 @@
 
 namespace tw::collective {
 
-Messages::Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm)
+Messages::Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm,
+                   Look look)
     : team_(team),
       sequence_(sequence),
       now_(now),
       algorithm_(algorithm),
+      look_(std::move(look)),
       traffic_(static_cast<size_t>(team.size()) * kLanes) {}
 
 Messages::~Messages() {
@@ -62,26 +64,32 @@ Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, i
   return {};
 }
 
-Status Messages::compare(int from, const StepHeader& theirs) const {
+Status Messages::compare(int in_group, const StepHeader& theirs) const {
+  const Members& members = team_.members();
+  const int self = members.rank();
   if (theirs.call != now_.call)
-    return {Code::kAborted, text({team_.name(team_.rank()), " called ", now_.call.text(), ", but ",
-                                  team_.name(from), " called ", theirs.call.text()})};
+    return {Code::kAborted, text({members.name(self), " called ", now_.call.text(), ", but ",
+                                  members.name(in_group), " called ", theirs.call.text()})};
   if (theirs.sequence != sequence_)
-    return {Code::kAborted,
-            text({team_.name(team_.rank()), " called ", now_.call.text(), " as operation ", sequence_,
-                  " of the group, and ", team_.name(from), " as operation ", theirs.sequence})};
+    return {Code::kAborted, text({members.name(self), " called ", now_.call.text(),
+                                  " as operation ", sequence_, " of the group, and ",
+                                  members.name(in_group), " as operation ", theirs.sequence})};
   if (theirs.algorithm != algorithm_)
-    return {Code::kAborted, text({now_.call.text(), " goes by ", name_of(algorithm_), " for ",
-                                  team_.name(team_.rank()), ", and by ", name_of(theirs.algorithm),
-                                  " for ", team_.name(from), ": do they run different versions?"})};
+    return {Code::kAborted,
+            text({now_.call.text(), " goes by ", name_of(algorithm_), " for ", members.name(self),
+                  ", and by ", name_of(theirs.algorithm), " for ", members.name(in_group),
+                  ": do they run different versions?"})};
   return {};
 }
 
 Status Messages::disagreement() const {
+  if (look_)
+    if (Status status = look_(); !status.ok()) return status;
+  const Members& members = team_.members();
   std::array<std::byte, kStepHeaderSize> header;
-  for (int rank = 0; rank < team_.size(); ++rank)
+  for (int rank = 0; rank < members.size(); ++rank)
     for (uint64_t lane = 0; lane < kLanes; ++lane) {
-      const TaggedPort* const there = team_.members().tagged(team_.in_group(rank));
+      const TaggedPort* const there = members.tagged(rank);
       if (!there || !there->peek(kStepTag + lane, header)) continue;
       const auto theirs = decode_step(header);
       // One of a later operation may come early.
@@ -98,7 +106,7 @@ Status Messages::check(int from, const InMessage& message, size_t size, uint64_t
                                    " segments in an operation"})};
   const auto theirs = decode_step({segments[0].data, segments[0].size});
   if (!theirs) return theirs.status();
-  if (Status status = compare(from, *theirs); !status.ok()) return status;
+  if (Status status = compare(team_.in_group(from), *theirs); !status.ok()) return status;
   if (theirs->total != total || segments[1].size != size)
     return {Code::kInvalidArgument, text({team_.name(from), " gives ", theirs->total, " bytes to ",
                                           team_.name(team_.rank()), ", which takes ", total})};

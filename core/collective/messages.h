@@ -6,6 +6,8 @@
 #pragma once
 
 #include <deque>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "collective/pending.h"
@@ -37,8 +39,13 @@ class Messages {
   // at most so many and the one that it has begun.
   static constexpr size_t kLeaving = 4;
 
-  // The arguments outlive it. `algorithm`: what all ranks have chosen.
-  Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm);
+  // Says whether ranks that send no messages are seen to be at another operation.
+  using Look = std::function<Status()>;
+
+  // The arguments outlive it. `algorithm`: what all ranks have chosen. `look`: asked while a wait
+  // for a message lasts.
+  Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm,
+           Look look = {});
   // Nobody reads the caller's memory any more.
   ~Messages();
   Messages(const Messages&) = delete;
@@ -79,16 +86,18 @@ class Messages {
   // Until at most so many messages are on their way.
   Status depart(int to, Traffic& traffic, size_t most);
   Status check(int from, const InMessage& message, size_t size, uint64_t total) const;
-  // ABORTED: that rank is at another operation.
-  Status compare(int from, const StepHeader& theirs) const;
+  // ABORTED: that rank of the group is at another operation.
+  Status compare(int in_group, const StepHeader& theirs) const;
   // What compare() says of messages that have come, and that this operation does not ask for. Who
-  // waits for one neighbour finds out so that others are elsewhere.
+  // waits for one neighbour finds out so that others are elsewhere: any of the group, as a rank
+  // that calls something else may speak to those that are not of this team.
   Status disagreement() const;
 
   const Team& team_;
   const uint64_t sequence_;
   const Pending now_;
   const Algorithm algorithm_;
+  const Look look_;
   std::vector<Traffic> traffic_;  // by rank and lane
 };
 

@@ -37,6 +37,10 @@ class SharedStages {
   // the next operation but one.
   Status agree(const Pending& now, int rank);
   Status agree_all(const Pending& now);
+  // ABORTED: another rank has begun something else than `call` with the number of what this one has
+  // begun last, or, if it has not `begun`, begins next. By whoever waits for something else than
+  // these ranks; it costs a look at each.
+  Status disagreement(const CollectiveCall& call, bool begun) const;
   const std::byte* data_of(int rank, size_t size) const;
   // This rank gives the operation up where it has failed. Whoever reads its array looks at that
   // afterwards: before the user has it again.
@@ -79,6 +83,7 @@ class SharedStages {
   template <class Ready>
   Status await(const Pending& now, int rank, Ready&& ready);
   Status await_entry(const Pending& now, int rank, uint64_t sequence);
+  Status another_call(const CollectiveCall& mine, int rank, const CallBytes& said) const;
   // After a look at what a rank gave: it was still at the operation, and not its user.
   Status still_given(const Pending& now, int rank) const;
 

@@ -256,6 +256,44 @@ TEST_CASE("hierarchical: a sum on one host is no average on another one") {
     }
 }
 
+TEST_CASE("hierarchical: an odd rank is found, whether it speaks for its host or not") {
+  constexpr uint64_t kRows = CollectiveCall::kUneven;
+  for (const int odd : {0, 1, 3}) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kAllToAll})
+      tell_all_of(kInARow, odd, floats(CollectiveKind::kAllGather), floats(kind, 0, kRows));
+    tell_all_of(kInARow, odd, floats(CollectiveKind::kReduceScatter),
+                {CollectiveKind::kReduceScatter, DataType::kFloat8E4m3, ReduceOp::kSum, 0, 20});
+  }
+  // One that waits for a message of another rank alone, or sends its own to that one.
+  for (const int odd : {0, 1, 2})
+    for (const int root : {0, 1, 3})
+      for (const CollectiveKind kind : {CollectiveKind::kGather, CollectiveKind::kScatter})
+        tell_all_of(kInARow, odd, floats(CollectiveKind::kAllGather), floats(kind, root));
+}
+
+TEST_CASE("hierarchical: ranks that think of different roots are told") {
+  for (const int odd : {0, 1, 2, 3})
+    for (const int root : {1, 2, 3}) {
+      tell_all_of(kInARow, odd, floats(CollectiveKind::kBroadcast),
+                  floats(CollectiveKind::kBroadcast, root));
+      tell_all_of(kInARow, odd, floats(CollectiveKind::kBroadcast),
+                  floats(CollectiveKind::kScatter, root));
+    }
+}
+
+// Each rank of a host thinks of another root than those of the other host. Some have what they
+// wait for, and are done.
+TEST_CASE("hierarchical: hosts that think of different roots are told") {
+  std::barrier through(4);
+  on(kInARow, [&](Group& group) -> std::string {
+    const Status status = called(
+        group, floats(CollectiveKind::kBroadcast, group.rank() < 2 ? 1 : 0), within(20 * kSecond));
+    through.arrive_and_wait();
+    if (group.rank() < 2) return "";
+    return told(status) ? "" : "not told: " + status.details();
+  });
+}
+
 TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operation for all") {
   for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
     for (const bool leaves : {false, true})
@@ -289,8 +327,10 @@ TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operatio
       }
 }
 
-// A gather to rank 2, which waits for rank 3, while rank 0 is ahead, in `next`.
-void go_on_while_one_waits(const CollectiveCall& next) {
+// A gather to rank 2, which waits for rank `late_one`, while rank `first_one` is ahead, in `next`.
+void go_on_while_one_waits(const CollectiveCall& next, int late_one, int first_one) {
+  CAPTURE(next.text());
+  CAPTURE(late_one);
   std::atomic<bool> ahead = false;
   std::atomic<int> looks = 0;
   std::counting_semaphore<8> late(0);
@@ -316,7 +356,7 @@ void go_on_while_one_waits(const CollectiveCall& next) {
                   &waits};
   on(kInARow, [&](Group& group) -> std::string {
     std::vector<float> in(1000), out(4000);
-    if (group.rank() == 3) late.acquire();
+    if (group.rank() == late_one) late.acquire();
     const CollectiveCall gather{CollectiveKind::kGather, DataType::kFloat32, ReduceOp::kSum, 2,
                                 1000};
     Status status =
@@ -325,15 +365,52 @@ void go_on_while_one_waits(const CollectiveCall& next) {
       late.release();  // whoever fails keeps no other one waiting
       return status.details();
     }
-    status = group.run(next, bytes(in), bytes(out), group.rank() == 0 ? first : within(kLong));
+    status =
+        group.run(next, bytes(in), bytes(out), group.rank() == first_one ? first : within(kLong));
     return status.details();
   });
 }
 
 TEST_CASE("hierarchical: who waits takes what those say who are ahead for no disagreement") {
-  go_on_while_one_waits({CollectiveKind::kAllGather, DataType::kFloat32, ReduceOp::kSum, 0, 1000});
+  const auto go_on = [](CollectiveKind kind) {
+    // One that is ahead on another host, and one on that of the rank that waits.
+    for (const auto& [late_one, first_one] : {std::pair{3, 0}, std::pair{0, 3}})
+      go_on_while_one_waits(floats(kind, kind == CollectiveKind::kBroadcast ? late_one : 0, 1000),
+                            late_one, first_one);
+  };
+  go_on(CollectiveKind::kAllGather);
+  go_on(CollectiveKind::kBroadcast);
   const Variable forced("TENSORWIRE_ALLREDUCE", "pairwise");
-  go_on_while_one_waits({CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0, 1000});
+  go_on(CollectiveKind::kAllReduce);
+}
+
+TEST_CASE("hierarchical: a rank that only gives goes ahead of one of its host until that comes") {
+  std::counting_semaphore<1> late(0);
+  std::atomic<bool> waits = false;
+  struct Waits {
+    std::counting_semaphore<1>& late;
+    std::atomic<bool>& waits;
+  } both{late, waits};
+  const Wait ahead{deadline_after(kLong),
+                   [](void* context) {
+                     auto& its = *static_cast<Waits*>(context);
+                     if (!its.waits.exchange(true)) its.late.release();
+                     return 0;
+                   },
+                   &both};
+  on(kInARow, [&](Group& group) -> std::string {
+    if (group.rank() == 2) late.acquire();
+    Status status;
+    // More than a board has entries.
+    for (int i = 0; status.ok() && i < 40; ++i)
+      status = called(group,
+                      floats(i % 2 == 0 ? CollectiveKind::kGather : CollectiveKind::kScatter,
+                             i % 2 == 0 ? 0 : 3),
+                      group.rank() == 3 ? ahead : within(kLong));
+    if (!status.ok() && !waits.exchange(true)) late.release();
+    if (status.ok()) status = called(group, floats(CollectiveKind::kAllReduce), within(kLong));
+    return status.details();
+  });
 }
 
 }  // namespace
