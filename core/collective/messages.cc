@@ -48,10 +48,11 @@ Status Messages::depart(int to, Traffic& all, size_t most) {
 Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, int lane) {
   Traffic& all = traffic(to, lane);
   if (Status status = depart(to, all, kLeaving); !status.ok()) return status;
-  all.header = encode_step({sequence_, total, now_.call, algorithm_});
+  const auto header = encode_step({sequence_, total, now_.call, algorithm_});
   OutSegment segments[2];
-  segments[0].data = all.header.data();
-  segments[0].size = all.header.size();
+  segments[0].data = header.data();
+  segments[0].size = header.size();
+  segments[0].bulk = false;  // whatever the settings say, it is copied before send() returns
   segments[1].data = data.data();
   segments[1].size = data.size();
   auto begun = begin_message(team_.members(), team_.in_group(to),

@@ -60,7 +60,8 @@ class Messages {
   // receives, and its peer may do so as well, expects first.
   Status expect(int from, int lane = 0);
   // Begins to send; `data` stays as it is until finish(), or until the receiver is known to have
-  // it. `total`: the bytes of all messages of this lane to this rank.
+  // it. `total`: the bytes of the block that goes in this message and in those of this lane beside
+  // it, as the receiver knows them.
   Status send(int to, std::span<const std::byte> data, uint64_t total, int lane = 0);
   Status send(int to, std::span<const std::byte> data) { return send(to, data, data.size()); }
   // The next message, which has this size.
@@ -71,7 +72,6 @@ class Messages {
 
  private:
   struct Traffic {
-    std::array<std::byte, kStepHeaderSize> header;
     std::deque<TaggedSend> leaving;
     std::deque<Ref<TaggedReceive>> expected;
   };
