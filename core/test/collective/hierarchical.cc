@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "collective/group.h"
+#include "collective/reduction.h"
 #include "test/collective/operations.h"
 
 namespace tw::test {
@@ -30,6 +31,11 @@ void on(const Hosts& hosts, Ranks&& run) {
         seat.host_id = std::to_string(hosts[static_cast<size_t>(seat.rank)]);
       },
       run);
+}
+
+CollectiveCall floats(CollectiveKind kind, int root = 0, uint64_t count = 20,
+                      ReduceOp op = ReduceOp::kSum) {
+  return {kind, DataType::kFloat32, op, root, count};
 }
 
 // Rules by which shares go that way between so many hosts.
@@ -141,6 +147,115 @@ TEST_CASE("hierarchical: floats of 16 bits are rounded once, and go where they a
     }
 }
 
+// Values that differ from place to place and from rank to rank; sums and averages of 8 ranks are
+// exact in both types of 16 bits.
+TEST_CASE("hierarchical: each share of floats of 16 bits comes to its place") {
+  const size_t several_waves = kSanitized ? 70'001 : 140'003;
+  for (const Hosts& hosts : {Hosts{0, 1, 0, 1, 0, 1, 0, 1}, Hosts{0, 0, 1, 1, 2, 2, 0, 1}})
+    for (const char* way : {"direct", "ring"})
+      for (const size_t count : {size_t{3}, several_waves}) {
+        CAPTURE(hosts);
+        CAPTURE(way);
+        CAPTURE(count);
+        const Rules table(rules_of(way, 1 + *std::ranges::max_element(hosts)));
+        const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+        on(hosts, [&](Group& group) -> std::string {
+          const auto value = [](size_t i, size_t rank) {
+            return (i * 7 + i / 251 + rank * 13) % 31;
+          };
+          const size_t ranks = hosts.size(), self = static_cast<size_t>(group.rank());
+          const auto of = [&](DataType type, auto&& each, size_t from, size_t size) {
+            std::vector<float> wide(size);
+            for (size_t i = 0; i < size; ++i) wide[i] = each(from + i);
+            std::vector<uint16_t> halves(size);
+            narrow(type, wide.data(), bytes(halves), size);
+            return halves;
+          };
+          for (const DataType type : {DataType::kFloat16, DataType::kBfloat16})
+            for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+              const auto result = [&](size_t i) {
+                size_t sum = 0, most = 0;
+                for (size_t rank = 0; rank < ranks; ++rank) {
+                  sum += value(i, rank);
+                  most = std::max(most, value(i, rank));
+                }
+                const auto whole = static_cast<float>(op == ReduceOp::kMax ? most : sum);
+                return op == ReduceOp::kAverage ? whole / 8 : whole;
+              };
+              auto shares = of(
+                  type, [&](size_t i) { return static_cast<float>(value(i, self)); }, 0,
+                  ranks * count);
+              const auto expected = of(type, result, self * count, count);
+              const CollectiveCall call{CollectiveKind::kReduceScatter, type, op, 0, count};
+              std::vector<uint16_t> out(count);
+              Status status = group.run(call, bytes(shares), bytes(out), within(kLong));
+              if (!status.ok()) return status.details();
+              if (out != expected) return "wrong: " + call.text();
+              uint16_t* const mine = shares.data() + self * count;
+              status =
+                  group.run(call, bytes(shares), reinterpret_cast<std::byte*>(mine), within(kLong));
+              if (!status.ok()) return status.details();
+              if (!std::equal(mine, mine + count, expected.begin()))
+                return "wrong in place: " + call.text();
+            }
+          return another_way(group, "two_levels");
+        });
+      }
+}
+
+uint64_t sent_to(Group& group, int rank) {
+  return group.members().linked(rank) ? group.members().link(rank).stats().sent.bytes : 0;
+}
+
+TEST_CASE("hierarchical: those that speak for hosts go by the rules of a table") {
+  constexpr size_t kCount = 30'000, kBytes = kCount * sizeof(float);
+  constexpr size_t kAnswers = 4000;  // bytes that tell a sender what has been taken
+  struct Rule {
+    CollectiveKind kind;
+    const char* way;
+  };
+  for (const Hosts& hosts : {kMixed, kThreeInTurns})
+    for (const auto& [kind, way] : {Rule{CollectiveKind::kAllGather, "direct"},
+                                    {CollectiveKind::kAllGather, "ring"},
+                                    {CollectiveKind::kReduceScatter, "direct"},
+                                    {CollectiveKind::kReduceScatter, "ring"},
+                                    {CollectiveKind::kBroadcast, "tree"},
+                                    {CollectiveKind::kBroadcast, "scatter_all_gather"}}) {
+      CAPTURE(hosts);
+      CAPTURE(name_of(kind));
+      CAPTURE(way);
+      const Rules table(std::string(name_of(kind)) + " shm 3 281474976710656 " + way + "\n");
+      const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+      std::barrier through(static_cast<ptrdiff_t>(hosts.size()));
+      on(hosts, [&](Group& group) -> std::string {
+        std::vector<int> speakers;  // in the order of the hosts' names
+        for (int host = 0; host < 3; ++host)
+          speakers.push_back(static_cast<int>(std::ranges::find(hosts, host) - hosts.begin()));
+        const auto place = std::ranges::find(speakers, group.rank()) - speakers.begin();
+        const int right = speakers[static_cast<size_t>(place + 1) % 3],
+                  left = speakers[static_cast<size_t>(place + 2) % 3];
+        std::vector<float> in(hosts.size() * kCount), out(hosts.size() * kCount);
+        const uint64_t to_left = sent_to(group, left), to_right = sent_to(group, right);
+        through.arrive_and_wait();
+        const Status status =
+            group.run(floats(kind, 0, kCount), bytes(in), bytes(out), within(kLong));
+        through.arrive_and_wait();
+        if (!status.ok()) return status.details();
+        if (place == 3) return "";  // it speaks for none
+        const uint64_t left_has = sent_to(group, left) - to_left,
+                       both_have = left_has + sent_to(group, right) - to_right;
+        const bool as_it_says = way == std::string("ring")     ? left_has < kAnswers
+                                : way == std::string("direct") ? left_has >= kBytes
+                                : group.rank() != 0            ? true
+                                : way == std::string("tree")   ? both_have >= 2 * kBytes
+                                                               : both_have < kBytes + kAnswers;
+        return as_it_says ? ""
+                          : std::to_string(left_has) + " bytes to the left, " +
+                                std::to_string(both_have) + " to both";
+      });
+    }
+}
+
 // What this process's ranks have sent to those of other hosts.
 uint64_t sent_elsewhere(Group& group, const Hosts& hosts) {
   uint64_t bytes = 0;
@@ -239,11 +354,6 @@ void tell_all_of(const Hosts& hosts, int odd, const CollectiveCall& usual,
     through.arrive_and_wait();  // none leaves before all are told
     return told(status) ? "" : "not told: " + status.details();
   });
-}
-
-CollectiveCall floats(CollectiveKind kind, int root = 0, uint64_t count = 20,
-                      ReduceOp op = ReduceOp::kSum) {
-  return {kind, DataType::kFloat32, op, root, count};
 }
 
 TEST_CASE("hierarchical: a sum on one host is no average on another one") {
