@@ -27,7 +27,10 @@ class ForeignStore {
       work();
       return TW_OK;
     } catch (nb::python_error& error) {
-      if (error.matches(PyExc_TimeoutError)) return TW_CODE_DEADLINE_EXCEEDED;
+      // One that is a GroupError as well says that the store is not there, and not that a key is
+      // not there yet.
+      if (error.matches(PyExc_TimeoutError) && !error.matches(PyExc_RuntimeError))
+        return TW_CODE_DEADLINE_EXCEEDED;
       raised_ = std::current_exception();
     } catch (...) {
       raised_ = std::current_exception();

@@ -54,7 +54,7 @@ Status DeviceOperations::ready(const DevicePlace& place, const Wait& wait) {
 
 Status DeviceOperations::alone(const DevicePlace& place, const CollectiveCall& call,
                                const std::byte* in, std::byte* out, const Wait& wait,
-                               double factor) {
+                               double factor) try {
   Status status = ready(place, wait);
   if (!status.ok() || in == nullptr || out == nullptr) return status;
   if (factor != 1) return staged_.scale(call, in, out, wait, factor);
@@ -64,6 +64,9 @@ Status DeviceOperations::alone(const DevicePlace& place, const CollectiveCall& c
   if (status.ok()) status = queue_.await(members_, wait);
   if (!status.ok()) queue_.settle();
   return status;
+} catch (...) {
+  queue_.settle();
+  throw;
 }
 
 // Ranks that call something else than this operation of uneven shares are told so by the host's,
@@ -126,7 +129,12 @@ Result<bool> DeviceOperations::read_in_place(Fabric& fabric, PeerArrays& peers,
       call_of(CollectiveKind::kAllReduce, DataType::kUint8, ReduceOp::kMin, 1);
   Status status = fabric.run(agree, &mine, &all, wait);
   in_place_ = all == std::byte{1};
-  if (status.ok() && in_place_) status = peers.run(fabric, wait);
+  try {
+    if (status.ok() && in_place_) status = peers.run(fabric, wait);
+  } catch (...) {
+    peers.close();  // without memory, too, copies are on their way
+    throw;
+  }
   peers.close();
   if (!in_place_) peers_.close();
   // From here on owners may write and free.

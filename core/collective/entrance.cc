@@ -24,6 +24,28 @@ Sha256Digest derived(const wire::Nonce& key, std::string_view what, int host, in
   return hmac_sha256(key, {reinterpret_cast<const uint8_t*>(about.data()), about.size()});
 }
 
+// Why no kind of links is left between ranks.
+Status none_left(Runtime& runtime, const route::Policy& policy) {
+  std::vector<std::string> names;
+  std::string missing;
+  for (const auto& kind : runtime.kinds()) {
+    if (!kind->chosen()) continue;
+    names.emplace_back(kind->name());
+    if (policy.permits(kind->name()))
+      missing += text({"; ", kind->name(), ": ", kind->why_not().details()});
+  }
+  std::string ways;
+  for (const auto& name : names)
+    ways += text({&name == &names.front() ? "" : &name == &names.back() ? " or " : ", ", name});
+  if (!missing.empty())
+    return {
+        Code::kFailedPrecondition,
+        text({"no transport is left of those by which ranks reach each other, ", ways, missing})};
+  const std::string& said = policy.required.empty() ? policy.forbidden_by : policy.origin;
+  return {Code::kFailedPrecondition, text({"ranks reach each other by ", ways, ", and ", said,
+                                           " permits none of these: unset it"})};
+}
+
 }  // namespace
 
 Pass pass_of(const wire::Nonce& key, int host, int guest) {
@@ -59,9 +81,7 @@ Status Entrance::open(const route::Policy& policy, const std::string& host) {
       places_.push_back(text({kind->name(), ":", address_at(host, port)}));
     }
   }
-  if (places_.empty())
-    return {Code::kFailedPrecondition, "no transport is left to reach other ranks by"};
-  return {};
+  return places_.empty() ? none_left(runtime_, policy) : Status();
 }
 
 Result<Pass> Entrance::admit(int guest, const wire::Hello& hello, Nanos time) {

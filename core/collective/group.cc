@@ -286,7 +286,8 @@ Status Group::choose_fabric(Runtime& runtime, const Seat& seat, const Wait& wait
   one_host_ = hosts.size() == 1;
   fabric_ = std::move(made);
   if (*forced != Algorithm::kNone && one_host_)
-    forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced, Ways());
+    forced_ = std::make_unique<MessageFabric>(Team(*members_), *forced, Ways(),
+                                              static_cast<SharedFabric*>(fabric_.get()));
   return {};
 }
 
@@ -444,10 +445,17 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
   const MutexLock turn(turn_);
   if (Status status = usable(); !status.ok()) return status;
   std::unique_ptr<std::byte[]> scaled;
+  std::vector<Fabric::Run> side_by_side;
   if (factor != 1 && !place) {
     scaled = std::make_unique_for_overwrite<std::byte[]>(bytes);
-    scale(call.type, factor, in, scaled.get(), bytes / size_of(call.type));
+    size_t at = 0;
+    for (const Fabric::Run& run : gives) {
+      scale(call.type, factor, in + run.offset, scaled.get() + at, run.size / size_of(call.type));
+      side_by_side.push_back({at, run.size});
+      at += run.size;
+    }
     in = scaled.get();
+    gives = side_by_side;
   }
   if (!fabric_) {
     const Fabric::Run given = gives[0],

@@ -26,7 +26,7 @@ HierarchicalFabric::HierarchicalFabric(Members& members, std::vector<std::vector
       local_(std::move(local)),
       forced_(forced),
       tuned_(tuning.of(between, static_cast<int>(hosts_.size()))),
-      flat_(Team(members), forced, tuning.of(between, members.size())) {
+      flat_(Team(members), forced, tuning.of(between, members.size()), local_.get()) {
   while (std::ranges::find(hosts_[host_], members.rank()) == hosts_[host_].end()) ++host_;
 }
 
@@ -46,10 +46,10 @@ HierarchicalFabric::Speakers HierarchicalFabric::speakers(int root) const {
 // Messages of the speakers share their tags with those of all ranks, which are never under way at
 // the same time: each operation receives all that is sent in it.
 template <class Steps>
-Status HierarchicalFabric::between(const CollectiveCall& call, const Speakers& who,
-                                   const Wait& wait, Steps&& steps) {
+Status HierarchicalFabric::between(const Pending& now, const Speakers& who, bool begun,
+                                   Steps&& steps) {
   const Team team(members_, who.ranks);
-  Messages messages(team, sequence_, call, wait, algorithm(call));
+  Messages messages(team, sequence_, now, algorithm(now.part), look(now.call, begun));
   Status status = steps(messages);
   if (!status.ok()) members_.fail(status);
   return status;
@@ -107,7 +107,8 @@ Status HierarchicalFabric::barrier(const CollectiveCall& call, const Wait& wait)
   if (local_)
     if (Status status = local_->run(call, nullptr, nullptr, wait); !status.ok()) return status;
   if (who.here)
-    if (Status status = between(call, who, wait, steps::barrier); !status.ok()) return status;
+    if (Status status = between({call, wait}, who, true, steps::barrier); !status.ok())
+      return status;
   return local_ ? local_->run(call, nullptr, nullptr, wait) : Status();
 }
 
@@ -121,8 +122,9 @@ Status HierarchicalFabric::all_reduce(const CollectiveCall& call, const std::byt
     mine = out;
   }
   if (who.here) {
-    Status status = between(
-        sum, who, wait, [&](Messages& messages) { return steps::all_reduce(messages, mine, out); });
+    Status status = between({call, wait, sum}, who, true, [&](Messages& messages) {
+      return steps::all_reduce(messages, mine, out);
+    });
     if (!status.ok()) return status;
     average(call, out);
   }
@@ -147,7 +149,7 @@ Status HierarchicalFabric::reduce(const CollectiveCall& call, const std::byte* i
   }
   if (who.here)
     if (Status status = between(
-            sum, who, wait,
+            {call, wait, sum}, who, true,
             [&](Messages& messages) { return steps::reduce(messages, who.root, mine, out); });
         !status.ok())
       return status;
@@ -160,7 +162,7 @@ Status HierarchicalFabric::broadcast(const CollectiveCall& call, std::byte* data
   const Speakers who = speakers(call.root);
   if (who.here)
     if (Status status =
-            between(call, who, wait,
+            between({call, wait}, who, false,
                     [&](Messages& messages) { return steps::broadcast(messages, who.root, data); });
         !status.ok())
       return status;

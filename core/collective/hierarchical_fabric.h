@@ -44,9 +44,16 @@ class HierarchicalFabric final : public Fabric {
   Algorithm algorithm(const CollectiveCall& call) const {
     return choose_algorithm(call, static_cast<int>(hosts_.size()), Algorithm::kNone, tuned_);
   }
-  // Between the speakers, of which this rank is one.
+  // Between the speakers, of which this rank is one. `begun`: the operation has had a part within
+  // the host before.
   template <class Steps>
-  Status between(const CollectiveCall& call, const Speakers& who, const Wait& wait, Steps&& steps);
+  Status between(const Pending& now, const Speakers& who, bool begun, Steps&& steps);
+  // Whether ranks of this host call something else, which wait for this one while it waits for
+  // messages of others. For as long as `call` is there.
+  Messages::Look look(const CollectiveCall& call, bool begun) const {
+    if (!local_) return {};
+    return [local = local_.get(), &call, begun] { return local->disagreement(call, begun); };
+  }
 
   Status barrier(const CollectiveCall& call, const Wait& wait);
   Status all_reduce(const CollectiveCall& call, const std::byte* in, std::byte* out,

@@ -63,7 +63,8 @@ Status HierarchicalFabric::all_gather(const CollectiveCall& call, const std::byt
   const Waves waves(call, static_cast<size_t>(members_.size()));
   Packed packed;
   std::optional<Messages> messages;
-  if (who.here) messages.emplace(team, sequence_, call, wait, algorithm(call));
+  if (who.here)
+    messages.emplace(team, sequence_, Pending{call, wait}, algorithm(call), look(call, true));
   const auto blocks = [&](size_t wave) {
     const Part piece = waves.piece(wave);
     return blocks_of(hosts_, out + piece.begin * width, share, piece.size() * width);
@@ -129,7 +130,9 @@ Status HierarchicalFabric::reduce_scatter(const CollectiveCall& call, const std:
   const auto sums_of = [&](size_t wave) { return sums + wave % 2 * all_rooms; };
   Packed packed;
   std::optional<Messages> messages;
-  if (who.here) messages.emplace(team, sequence_, call, wait, algorithm(moves));
+  if (who.here)
+    messages.emplace(team, sequence_, Pending{call, wait, moves}, algorithm(moves),
+                     look(call, true));
 
   // Of a wave, what this host's ranks add to each share, side by side on the speaker.
   const auto reduce = [&](size_t wave) -> Status {

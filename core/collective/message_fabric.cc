@@ -2,6 +2,7 @@
 #include "collective/message_fabric.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "collective/steps/steps.h"
@@ -19,7 +20,12 @@ template <class Steps>
 Status MessageFabric::by(const CollectiveCall& call, const Wait& wait, Algorithm algorithm,
                          Steps&& steps) {
   way_ = way_of(algorithm);
-  Messages messages(team_, ++sequence_, call, wait, algorithm);
+  Messages::Look look;
+  if (boards_) {
+    if (Status status = boards_->announce(call, wait); !status.ok()) return status;
+    look = [this, &call] { return boards_->disagreement(call, true); };
+  }
+  Messages messages(team_, ++sequence_, {call, wait}, algorithm, std::move(look));
   Status status = steps(messages);
   if (!status.ok()) team_.members().fail(status);
   return status;
@@ -54,7 +60,7 @@ Status MessageFabric::run(const CollectiveCall& call, const std::byte* in, std::
 
 // Gather and scatter.
 Status MessageFabric::move(Messages& messages, const std::byte* in, std::byte* out) {
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t bytes = call.bytes();
   const auto ranks = static_cast<size_t>(messages.team().size()),
              self = static_cast<size_t>(messages.team().rank()),

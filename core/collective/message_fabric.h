@@ -3,16 +3,20 @@
 // (core/collective/steps).
 #pragma once
 
+#include <utility>
+
 #include "collective/fabric.h"
 #include "collective/messages.h"
+#include "collective/shared_fabric.h"
 
 namespace tw::collective {
 
 // Not thread-safe: one operation at a time.
 class MessageFabric final : public Fabric {
  public:
-  MessageFabric(Team team, Algorithm forced, Ways tuned)
-      : team_(std::move(team)), forced_(forced), tuned_(std::move(tuned)) {}
+  // `boards`: of ranks of this host, which do other operations by it; null: none.
+  MessageFabric(Team team, Algorithm forced, Ways tuned, SharedFabric* boards = nullptr)
+      : team_(std::move(team)), forced_(forced), tuned_(std::move(tuned)), boards_(boards) {}
 
   // The next operation is numbered behind that one, as the messages of a team of others are.
   void go_on_from(uint64_t sequence) { sequence_ = sequence; }
@@ -33,6 +37,7 @@ class MessageFabric final : public Fabric {
   const Team team_;
   const Algorithm forced_;
   const Ways tuned_;
+  SharedFabric* const boards_;
   uint64_t sequence_ = 0;
   Way way_ = Way::kMessages;
 };

@@ -5,13 +5,13 @@
 
 namespace tw::collective {
 
-Messages::Messages(const Team& team, uint64_t sequence, const CollectiveCall& call,
-                   const Wait& wait, Algorithm algorithm)
+Messages::Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm,
+                   Look look)
     : team_(team),
       sequence_(sequence),
-      call_(call),
-      wait_(wait),
+      now_(now),
       algorithm_(algorithm),
+      look_(std::move(look)),
       traffic_(static_cast<size_t>(team.size()) * kLanes) {}
 
 Messages::~Messages() {
@@ -35,10 +35,10 @@ Status Messages::expect(int from, int lane) {
 Status Messages::depart(int to, Traffic& all, size_t most) {
   while (!all.leaving.empty() && (all.leaving.size() > most || all.leaving.front().ended())) {
     TaggedSend& first = all.leaving.front();
-    Status left = await_departure(team_.members(), team_.in_group(to), first, wait_);
+    Status left = await_departure(team_.members(), team_.in_group(to), first, now_.wait);
     if (left.code() == Code::kDeadlineExceeded)
       return {left.code(),
-              text({team_.name(to), " has not taken its part of ", call_.text(), " in time"})};
+              text({team_.name(to), " has not taken its part of ", now_.call.text(), " in time"})};
     if (!left.ok()) return left;
     all.leaving.pop_front();
   }
@@ -48,42 +48,49 @@ Status Messages::depart(int to, Traffic& all, size_t most) {
 Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, int lane) {
   Traffic& all = traffic(to, lane);
   if (Status status = depart(to, all, kLeaving); !status.ok()) return status;
-  all.header = encode_step({sequence_, total, call_, algorithm_});
+  const auto header = encode_step({sequence_, total, now_.call, algorithm_});
   OutSegment segments[2];
-  segments[0].data = all.header.data();
-  segments[0].size = all.header.size();
+  segments[0].data = header.data();
+  segments[0].size = header.size();
+  segments[0].bulk = false;  // whatever the settings say, it is copied before send() returns
   segments[1].data = data.data();
   segments[1].size = data.size();
   auto begun = begin_message(team_.members(), team_.in_group(to),
-                             kStepTag + static_cast<uint64_t>(lane), segments, wait_);
+                             kStepTag + static_cast<uint64_t>(lane), segments, now_.wait);
   if (!begun) {
     if (begun.status().code() != Code::kDeadlineExceeded) return begun.status();
-    return team_.late(to, call_.text());
+    return team_.late(to, now_.call.text());
   }
   if (!begun->ended()) all.leaving.push_back(std::move(*begun));
   return {};
 }
 
-Status Messages::compare(int from, const StepHeader& theirs) const {
-  if (theirs.call != call_)
-    return {Code::kAborted, text({team_.name(team_.rank()), " called ", call_.text(), ", but ",
-                                  team_.name(from), " called ", theirs.call.text()})};
+Status Messages::compare(int in_group, const StepHeader& theirs) const {
+  const Members& members = team_.members();
+  const int self = members.rank();
+  if (theirs.call != now_.call)
+    return {Code::kAborted, text({members.name(self), " called ", now_.call.text(), ", but ",
+                                  members.name(in_group), " called ", theirs.call.text()})};
   if (theirs.sequence != sequence_)
-    return {Code::kAborted,
-            text({team_.name(team_.rank()), " called ", call_.text(), " as operation ", sequence_,
-                  " of the group, and ", team_.name(from), " as operation ", theirs.sequence})};
+    return {Code::kAborted, text({members.name(self), " called ", now_.call.text(),
+                                  " as operation ", sequence_, " of the group, and ",
+                                  members.name(in_group), " as operation ", theirs.sequence})};
   if (theirs.algorithm != algorithm_)
-    return {Code::kAborted, text({call_.text(), " goes by ", name_of(algorithm_), " for ",
-                                  team_.name(team_.rank()), ", and by ", name_of(theirs.algorithm),
-                                  " for ", team_.name(from), ": do they run different versions?"})};
+    return {Code::kAborted,
+            text({now_.call.text(), " goes by ", name_of(algorithm_), " for ", members.name(self),
+                  ", and by ", name_of(theirs.algorithm), " for ", members.name(in_group),
+                  ": do they run different versions?"})};
   return {};
 }
 
 Status Messages::disagreement() const {
+  if (look_)
+    if (Status status = look_(); !status.ok()) return status;
+  const Members& members = team_.members();
   std::array<std::byte, kStepHeaderSize> header;
-  for (int rank = 0; rank < team_.size(); ++rank)
+  for (int rank = 0; rank < members.size(); ++rank)
     for (uint64_t lane = 0; lane < kLanes; ++lane) {
-      const TaggedPort* const there = team_.members().tagged(team_.in_group(rank));
+      const TaggedPort* const there = members.tagged(rank);
       if (!there || !there->peek(kStepTag + lane, header)) continue;
       const auto theirs = decode_step(header);
       // One of a later operation may come early.
@@ -100,7 +107,7 @@ Status Messages::check(int from, const InMessage& message, size_t size, uint64_t
                                    " segments in an operation"})};
   const auto theirs = decode_step({segments[0].data, segments[0].size});
   if (!theirs) return theirs.status();
-  if (Status status = compare(from, *theirs); !status.ok()) return status;
+  if (Status status = compare(team_.in_group(from), *theirs); !status.ok()) return status;
   if (theirs->total != total || segments[1].size != size)
     return {Code::kInvalidArgument, text({team_.name(from), " gives ", theirs->total, " bytes to ",
                                           team_.name(team_.rank()), ", which takes ", total})};
@@ -113,11 +120,11 @@ Result<Received> Messages::receive(int from, size_t size, uint64_t total, int la
     if (Status status = expect(from, lane); !status.ok()) return status;
   const Ref<TaggedReceive> first = std::move(all.expected.front());
   all.expected.pop_front();
-  auto message = await_message(team_.members(), team_.in_group(from), *first, wait_,
+  auto message = await_message(team_.members(), team_.in_group(from), *first, now_.wait,
                                [this] { return disagreement(); });
   if (!message) {
     if (message.status().code() != Code::kDeadlineExceeded) return message.status();
-    return team_.late(from, call_.text());
+    return team_.late(from, now_.call.text());
   }
   if (Status status = check(from, *message, size, total); !status.ok()) return status;
   return Received(std::move(*message));

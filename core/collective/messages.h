@@ -6,8 +6,11 @@
 #pragma once
 
 #include <deque>
+#include <functional>
+#include <utility>
 #include <vector>
 
+#include "collective/pending.h"
 #include "collective/point_to_point.h"
 #include "collective/team.h"
 #include "collective/wire.h"
@@ -36,23 +39,29 @@ class Messages {
   // at most so many and the one that it has begun.
   static constexpr size_t kLeaving = 4;
 
-  // The arguments outlive it. `algorithm`: what all ranks have chosen.
-  Messages(const Team& team, uint64_t sequence, const CollectiveCall& call, const Wait& wait,
-           Algorithm algorithm);
+  // Says whether ranks that send no messages are seen to be at another operation.
+  using Look = std::function<Status()>;
+
+  // The arguments outlive it. `algorithm`: what all ranks have chosen. `look`: asked while a wait
+  // for a message lasts.
+  Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm,
+           Look look = {});
   // Nobody reads the caller's memory any more.
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
   const Team& team() const { return team_; }
-  const CollectiveCall& call() const { return call_; }
+  // What of the operation moves.
+  const CollectiveCall& part() const { return now_.part; }
   Algorithm algorithm() const { return algorithm_; }
 
   // A message is wanted, so that the sender need not wait for receive(). Whoever sends before it
   // receives, and its peer may do so as well, expects first.
   Status expect(int from, int lane = 0);
   // Begins to send; `data` stays as it is until finish(), or until the receiver is known to have
-  // it. `total`: the bytes of all messages of this lane to this rank.
+  // it. `total`: the bytes of the block that goes in this message and in those of this lane beside
+  // it, as the receiver knows them.
   Status send(int to, std::span<const std::byte> data, uint64_t total, int lane = 0);
   Status send(int to, std::span<const std::byte> data) { return send(to, data, data.size()); }
   // The next message, which has this size.
@@ -63,7 +72,6 @@ class Messages {
 
  private:
   struct Traffic {
-    std::array<std::byte, kStepHeaderSize> header;
     std::deque<TaggedSend> leaving;
     std::deque<Ref<TaggedReceive>> expected;
   };
@@ -73,22 +81,23 @@ class Messages {
   // Of a rank with which there is something.
   TaggedPort& port(int rank) const { return *team_.members().tagged(team_.in_group(rank)); }
   Result<TaggedPort*> reach(int rank) const {
-    return team_.members().reach(team_.in_group(rank), wait_);
+    return team_.members().reach(team_.in_group(rank), now_.wait);
   }
   // Until at most so many messages are on their way.
   Status depart(int to, Traffic& traffic, size_t most);
   Status check(int from, const InMessage& message, size_t size, uint64_t total) const;
-  // ABORTED: that rank is at another operation.
-  Status compare(int from, const StepHeader& theirs) const;
+  // ABORTED: that rank of the group is at another operation.
+  Status compare(int in_group, const StepHeader& theirs) const;
   // What compare() says of messages that have come, and that this operation does not ask for. Who
-  // waits for one neighbour finds out so that others are elsewhere.
+  // waits for one neighbour finds out so that others are elsewhere: any of the group, as a rank
+  // that calls something else may speak to those that are not of this team.
   Status disagreement() const;
 
   const Team& team_;
   const uint64_t sequence_;
-  const CollectiveCall& call_;
-  const Wait& wait_;
+  const Pending now_;
   const Algorithm algorithm_;
+  const Look look_;
   std::vector<Traffic> traffic_;  // by rank and lane
 };
 

@@ -54,6 +54,15 @@ class SharedFabric final : public Fabric {
                         const Wait& wait);
   Status scatter_from(int root, const CollectiveCall& call, const CollectiveCall& part,
                       const std::byte* in, std::byte* out, const Wait& wait);
+  // One that goes another way, whose ranks of this host say on their boards what they call: those
+  // that call something else are found by whoever waits for them, or looks at these.
+  Status announce(const CollectiveCall& call, const Wait& wait) {
+    return stages_.end(stages_.enter({call, wait}));
+  }
+  // See SharedStages. `begun`: the operation has had a part here.
+  Status disagreement(const CollectiveCall& call, bool begun) const {
+    return stages_.disagreement(call, begun);
+  }
 
  private:
   // Without a rule for it. Up to here each rank reduces everything by itself: a second round costs

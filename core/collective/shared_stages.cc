@@ -145,12 +145,28 @@ Status SharedStages::agree(const Pending& now, int rank) {
   if (Status status = await_entry(now, rank, sequence_); !status.ok()) return status;
   const auto entry = sequence_ % Board::kEntries;
   const CallBytes said = board(rank).entries[entry].call;
-  if (said == own_.board().entries[entry].call) return {};
+  return said == own_.board().entries[entry].call ? Status() : another_call(now.call, rank, said);
+}
+
+Status SharedStages::another_call(const CollectiveCall& mine, int rank,
+                                  const CallBytes& said) const {
   const auto theirs = decode_call(said);
   if (!theirs)
     return {theirs.status().code(), text({team_.name(rank), ": ", theirs.status().details()})};
-  return {Code::kAborted, text({team_.name(rank_), " called ", now.call.text(), ", but ",
+  return {Code::kAborted, text({team_.name(rank_), " called ", mine.text(), ", but ",
                                 team_.name(rank), " called ", theirs->text()})};
+}
+
+// No entry that is looked at is written anew meanwhile: its rank waits for this one before.
+Status SharedStages::disagreement(const CollectiveCall& call, bool begun) const {
+  const uint64_t sequence = sequence_ + (begun ? 0 : 1);
+  const CallBytes mine = encode_call(call);
+  for (int i = 0; i < size_; ++i) {
+    const BoardEntry& entry = board(i).entries[sequence % Board::kEntries];
+    if (i == rank_ || entry.sequence.load(std::memory_order_acquire) != sequence) continue;
+    if (const CallBytes said = entry.call; said != mine) return another_call(call, i, said);
+  }
+  return {};
 }
 
 Status SharedStages::agree_all(const Pending& now) {

@@ -7,21 +7,12 @@
 #include <vector>
 
 #include "collective/arena_arrays.h"
-#include "collective/collective_call.h"
+#include "collective/pending.h"
 #include "collective/stage.h"
 #include "collective/team.h"
 #include "engine/spin.h"
-#include "engine/waiting.h"
 
 namespace tw::collective {
-
-// An operation that is under way.
-struct Pending {
-  const CollectiveCall& call;  // what ranks agree on
-  const Wait& wait;
-  // What of it moves now: how many elements, of which type, and how they are reduced.
-  CollectiveCall part = call;
-};
 
 // Not thread-safe: one operation at a time. Errors are those of Fabric.
 class SharedStages {
@@ -46,6 +37,10 @@ class SharedStages {
   // the next operation but one.
   Status agree(const Pending& now, int rank);
   Status agree_all(const Pending& now);
+  // ABORTED: another rank has begun something else than `call` with the number of what this one has
+  // begun last, or, if it has not `begun`, begins next. By whoever waits for something else than
+  // these ranks; it costs a look at each.
+  Status disagreement(const CollectiveCall& call, bool begun) const;
   const std::byte* data_of(int rank, size_t size) const;
   // This rank gives the operation up where it has failed. Whoever reads its array looks at that
   // afterwards: before the user has it again.
@@ -88,6 +83,7 @@ class SharedStages {
   template <class Ready>
   Status await(const Pending& now, int rank, Ready&& ready);
   Status await_entry(const Pending& now, int rank, uint64_t sequence);
+  Status another_call(const CollectiveCall& mine, int rank, const CallBytes& said) const;
   // After a look at what a rank gave: it was still at the operation, and not its user.
   Status still_given(const Pending& now, int rank) const;
 

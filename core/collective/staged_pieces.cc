@@ -45,14 +45,20 @@ Status StagedPieces::make_slot(size_t slot, size_t bytes) {
 }
 
 Status StagedPieces::run(const Given& in, const Taken& out, uint64_t pieces, size_t bytes,
-                         bool in_place, const Step& step, const Wait& wait) {
+                         bool in_place, const Step& step, const Wait& wait) try {
   Status status = this->pieces(in, out, pieces, bytes, in_place, step, wait);
-  if (status.ok()) return status;
+  if (!status.ok()) settle();
+  return status;
+} catch (...) {
+  settle();  // without memory, too, copies are on their way
+  throw;
+}
+
+void StagedPieces::settle() {
   for (std::optional<PinnedSlot>& slot : slots_) {
     if (slot && !slot->queue.settle()) slot->memory.abandon();
     slot.reset();
   }
-  return status;
 }
 
 Status StagedPieces::pieces(const Given& in, const Taken& out, uint64_t pieces, size_t bytes,

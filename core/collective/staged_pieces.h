@@ -56,6 +56,8 @@ class StagedPieces {
     size_t capacity;
   };
   Status make_slot(size_t slot, size_t bytes);
+  // Until nothing of the arrays is in use any more.
+  void settle();
   Status pieces(const Given& in, const Taken& out, uint64_t pieces, size_t bytes, bool in_place,
                 const Step& step, const Wait& wait);
 

@@ -90,6 +90,7 @@ Result<Policy> choose(std::span<const std::unique_ptr<Kind>> kinds, const Asked&
   }
   if (transport != kAny) policy.required = std::move(transport);
   policy.origin = std::move(said.origin);
+  policy.forbidden_by = std::move(forbid.origin);
   return policy;
 }
 

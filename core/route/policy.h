@@ -12,6 +12,7 @@ struct Policy {
   std::string required;                // the only transport that may carry anything; empty: any
   std::vector<std::string> forbidden;  // names of transports
   std::string origin;                  // what the user wrote to require it, for error texts
+  std::string forbidden_by{};          // and what to forbid others
 
   // Why the transport may carry nothing; empty: it may.
   std::string refusal(std::string_view transport) const;

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import re
+import socket
+import threading
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,12 @@ import tensorwire as tw
 from tensorwire.collective import (
     FileStore,
     Group,
+    GroupError,
+    GroupTimeoutError,
     PrefixStore,
     RpcStore,
     join,
+    rejoin,
     store_service,
 )
 from tensorwire.collective.stores import store_of
@@ -77,7 +83,7 @@ def test_keys_that_are_not_for_the_server_wait_for_the_next_one() -> None:
         with pytest.raises(TimeoutError, match="nobody has set second/key"):
             store.get("second/key", 0)
         setting = pool.submit(store.set, "second/key", b"2")
-        with pytest.raises(grpc.RpcError, match="only keys of 'first/' are here"):
+        with pytest.raises(GroupTimeoutError, match="only keys of 'first/' are here"):
             RpcStore(f"127.0.0.1:{port}", timeout=0.05).set("second/key", b"2")
         assert not setting.done()
         server.stop(None).wait()
@@ -85,6 +91,57 @@ def test_keys_that_are_not_for_the_server_wait_for_the_next_one() -> None:
         setting.result(60)
         assert store.get("second/key", 1) == b"2"
         server.stop(None).wait()
+
+
+def test_a_store_that_nobody_serves_is_waited_for_as_long_as_the_group() -> None:
+    with socket.socket() as nobody:  # it is bound, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{nobody.getsockname()[1]}"
+        text = (
+            f"no store answers at {target} within 0.2 s; see whether the server runs, and has "
+            "collective.store_service() among its services"
+        )
+        with pytest.raises(GroupTimeoutError, match=f"^{re.escape(text)}$"):
+            join(target, 0, 2, timeout=0.2)
+        with pytest.raises(GroupTimeoutError, match=re.escape(text)):
+            rejoin(target, timeout=0.2)
+
+
+def test_a_server_without_a_store_is_told_so() -> None:
+    with futures.ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool)
+        target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        text = f"the server at {target} is no store: add collective.store_service() to its services"
+        with pytest.raises(GroupError, match=f"^{re.escape(text)}$"):
+            join(target, 0, 2, timeout=LIMIT_SECONDS)
+        server.stop(None).wait()
+
+
+class Leaving(PrefixStore):
+    """Tells that a key was asked for."""
+
+    def __init__(self, store: RpcStore) -> None:
+        super().__init__("a", store)
+        self.asked = threading.Event()
+
+    def get(self, key: str, timeout: float) -> bytes:
+        self.asked.set()
+        return super().get(key, timeout)
+
+
+def test_a_store_that_goes_while_ranks_meet_is_told_so() -> None:
+    with futures.ThreadPoolExecutor(4) as pool:
+        server = grpc.server(pool)
+        server.add_generic_rpc_handlers((store_service(),))
+        target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        store = Leaving(RpcStore(target, timeout=0.5))
+        joining = pool.submit(join, store, 0, 2, timeout=LIMIT_SECONDS)
+        assert store.asked.wait(LIMIT_SECONDS)
+        server.stop(None).wait()
+        with pytest.raises(GroupTimeoutError, match=f"no store answers at {target}"):
+            joining.result(LIMIT_SECONDS)
 
 
 class Stopping(grpc.GenericRpcHandler):

@@ -15,7 +15,7 @@ namespace tw::collective::steps {
 class Around {
  public:
   explicit Around(const Messages& messages)
-      : call_(messages.call()),
+      : call_(messages.part()),
         turns_(static_cast<size_t>(messages.team().size()) - 1),
         waves_(std::max<size_t>(1, (call_.bytes() + kWave - 1) / kWave)),
         pieces_(waves_ > 1 ? kPieces
@@ -50,7 +50,7 @@ template <class Give, class Take>
 Status go_around(Messages& messages, const Around& way, Give&& give, Take&& take) {
   const Team& team = messages.team();
   const int left = team.before(1), right = team.after(1);
-  const size_t share = messages.call().bytes(), width = size_of(messages.call().type);
+  const size_t share = messages.part().bytes(), width = size_of(messages.part().type);
   for (size_t i = 0; i < way.messages() + way.ahead() - 1; ++i) {
     if (i < way.messages()) {
       const Part piece = way.piece(i);

@@ -38,7 +38,7 @@ Status reduce_scatter(Messages& messages, const std::byte* in, std::byte* out) {
 }
 
 Status all_gather(Messages& messages, const std::byte* in, std::byte* out) {
-  const size_t bytes = messages.call().bytes();
+  const size_t bytes = messages.part().bytes();
   const auto self = static_cast<size_t>(messages.team().rank());
   if (std::byte* const own = out + self * bytes; own != in && bytes != 0)
     std::memcpy(own, in, bytes);

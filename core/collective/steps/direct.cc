@@ -5,7 +5,7 @@ namespace tw::collective::steps {
 
 Status direct(Messages& messages, int root, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t width = size_of(call.type), each = Messages::kChunk / width, bytes = call.bytes();
   const bool reduces = root == kAllRanks || root == team.rank();
   std::vector<const std::byte*> all(static_cast<size_t>(team.size()));

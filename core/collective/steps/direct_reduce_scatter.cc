@@ -5,7 +5,7 @@ namespace tw::collective::steps {
 
 Status direct_reduce_scatter(Messages& messages, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t width = size_of(call.type), each = Messages::kChunk / width, bytes = call.bytes();
   const auto row = [&](int rank, uint64_t at) {
     return in + (static_cast<uint64_t>(rank) * call.count + at) * width;

@@ -7,7 +7,7 @@ namespace tw::collective::steps {
 
 Status halving_doubling(Messages& messages, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t width = size_of(call.type), each = Messages::kChunk / width;
   const PowerOfTwo power(team);
   if (in != out && call.count != 0) std::memcpy(out, in, call.bytes());

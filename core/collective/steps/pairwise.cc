@@ -13,7 +13,7 @@ constexpr int kData = 0, kResults = 1;
 
 Status pairwise(Messages& messages, int root, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t width = size_of(call.type), each = Messages::kChunk / width;
   const int size = team.size();
   const bool gets = root == kAllRanks || root == team.rank();

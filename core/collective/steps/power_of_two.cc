@@ -15,7 +15,7 @@ PowerOfTwo::PowerOfTwo(const Team& team)
 
 void combine(const Messages& messages, const std::byte* lower, const std::byte* upper,
              std::byte* result, size_t count, bool last) {
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const bool sum = call.op == ReduceOp::kAverage && !last;
   const std::array<const std::byte*, 2> both{lower, upper};
   tw::reduce(call.type, sum ? ReduceOp::kSum : call.op, both, result, count,

@@ -7,7 +7,7 @@ namespace tw::collective::steps {
 
 Status recursive_doubling(Messages& messages, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t bytes = call.bytes();
   const PowerOfTwo power(team);
   if (in != out && bytes != 0) std::memcpy(out, in, bytes);

@@ -7,7 +7,7 @@ namespace tw::collective::steps {
 
 Status ring(Messages& messages, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t width = size_of(call.type), each = Messages::kChunk / width;
   const int size = team.size(), right = team.after(1), left = team.before(1);
   if (in != out && call.count != 0) std::memcpy(out, in, call.bytes());

@@ -7,7 +7,7 @@ namespace tw::collective::steps {
 
 Status ring_all_gather(Messages& messages, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t width = size_of(call.type);
   const auto place = [&](size_t back, const Part& piece) {
     const auto share = static_cast<size_t>(team.before(static_cast<int>(back)));

@@ -7,7 +7,7 @@ namespace tw::collective::steps {
 
 Status ring_reduce_scatter(Messages& messages, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
-  const CollectiveCall& call = messages.call();
+  const CollectiveCall& call = messages.part();
   const size_t width = size_of(call.type);
   const Around way(messages);
   // Sums on their way: those that wait for their turn, and those that are being sent.

@@ -15,7 +15,7 @@ constexpr int kScatter = 0, kGather = 1;
 Status scatter_all_gather(Messages& messages, int root, std::byte* data) {
   const Team& team = messages.team();
   const int size = team.size();
-  const size_t bytes = messages.call().bytes();
+  const size_t bytes = messages.part().bytes();
   // Places counted from the root, which is 0. The others have a part each.
   const int place = (team.rank() + size - root) % size;
   const auto rank_at = [&](int at) { return (at + root) % size; };

@@ -8,7 +8,7 @@ namespace tw::collective::steps {
 Status tree(Messages& messages, int root, std::byte* data) {
   const Team& team = messages.team();
   const int size = team.size();
-  const size_t bytes = messages.call().bytes();
+  const size_t bytes = messages.part().bytes();
   // Places counted from the root: one takes from that without its lowest bit, and gives to those
   // with one bit below it.
   const int place = (team.rank() + size - root) % size;

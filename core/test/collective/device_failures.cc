@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <new>
 
 #include "collective/device_operations.h"
 #include "test/collective/device_ranks.h"
@@ -64,6 +65,30 @@ TEST_CASE("device arrays: a driver that fails ends the group for all ranks") {
     fails_everywhere("stream", others, kSeveral, false, broken);
   for (const int others : {0, 1, 2, 3, 4})
     fails_everywhere("stream", others, kSeveral, true, broken);
+}
+
+// The second step finds no memory, while the slot of the first one has work in its stream.
+TEST_CASE("device arrays: copies are over when a step has thrown") {
+  MemoryStore store;
+  const auto group = Group::make(store, {0, 1}, within(kLong));
+  REQUIRE(group.ok());
+  FakeHost host;
+  constexpr unsigned kDelay = 20'000;  // microseconds
+  FakeDriver driver(host, 1, kDelay);
+  constexpr size_t kPieces = 5, kBytes = 64, kSize = kPieces * kBytes;
+  StagedPieces staged(driver, 0, (*group)->members());
+  std::byte *const in = driver.allocate(0, kSize), *const out = driver.allocate(0, kSize);
+  const auto step = [](uint64_t piece, const StagedPieces::OnHost&) -> Status {
+    if (piece == 1) throw std::bad_alloc();
+    return {};
+  };
+  CHECK_THROWS_AS((void)staged.run({in, {{0, kSize}}}, {out, {{0, kSize}}}, kPieces, kBytes, true,
+                                   step, within(kLong)),
+                  std::bad_alloc);
+  driver.free(in);
+  driver.free(out);
+  CHECK(driver.leftovers() == 0);
+  CHECK(driver.health().ok());
 }
 
 TEST_CASE("device arrays: what is needed to read in place is missing on one rank: all stage") {

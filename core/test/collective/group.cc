@@ -99,5 +99,22 @@ TEST_CASE("group: ranks that lag, and roots that run ahead, change nothing") {
   });
 }
 
+TEST_CASE("group: settings that leave ranks no transport are named") {
+  const auto why = [](const char* name, const char* value) {
+    const Variable setting(name, value);
+    MemoryStore store;
+    const auto group = Group::make(store, {0, 2, "127.0.0.1", {}}, within(kLong));
+    return group ? "it was joined" : group.status().details();
+  };
+  for (const auto& [name, value] : {std::pair{"TENSORWIRE_TRANSPORT", "grpc"},
+                                    std::pair{"TENSORWIRE_FORBID", "shm,tcp,verbs"}}) {
+    const std::string said = why(name, value);
+    CAPTURE(said);
+    CHECK(said.starts_with("ranks reach each other by shm, "));
+    CHECK(said.ends_with(std::string(", and ") + name + "=" + value +
+                         " permits none of these: unset it"));
+  }
+}
+
 }  // namespace
 }  // namespace tw::test

@@ -339,6 +339,23 @@ TEST_CASE("group: where links between hosts differ, no rule for messages holds")
   }
 }
 
+// All-reduces go by messages then, and other operations over the ranks' stages.
+TEST_CASE("group: a rank that calls something else than an all-reduce that is forced is found") {
+  const Variable forced("TENSORWIRE_ALLREDUCE", "ring");
+  for (const int odd : {0, 1, 2}) {
+    CAPTURE(odd);
+    as_ranks_of(kPlacements[0], 3, [odd](Group& group) -> std::string {
+      std::vector<float> in(10), out(30);
+      const CollectiveKind kind =
+          group.rank() == odd ? CollectiveKind::kAllGather : CollectiveKind::kAllReduce;
+      const Status status = group.run({kind, DataType::kFloat32, ReduceOp::kSum, 0, 10}, bytes(in),
+                                      bytes(out), within(20 * kSecond));
+      const bool told = status.details().find("called all_gather") != std::string::npos;
+      return told ? "" : "not told: " + status.details();
+    });
+  }
+}
+
 TEST_CASE("group: ranks that speak for hosts take the ways of a table") {
   // Two ranks of each of three hosts. The rules are those for hosts.
   const Rules table(

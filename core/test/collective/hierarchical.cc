@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "collective/group.h"
+#include "collective/reduction.h"
 #include "test/collective/operations.h"
 
 namespace tw::test {
@@ -18,17 +19,23 @@ namespace {
 
 // By rank: which host it is on.
 using Hosts = std::vector<int>;
+using Run = Fabric::Run;
 const Hosts kInARow{0, 0, 1, 1}, kInTurns{0, 1, 0, 1}, kUneven{0, 0, 1, 0}, kMixed{0, 1, 1, 2, 0},
     kThreeInTurns{0, 1, 2, 0, 1, 2, 0};
 
-template <class Run>
-void on(const Hosts& hosts, Run&& run) {
+template <class Ranks>
+void on(const Hosts& hosts, Ranks&& run) {
   as_ranks_placed(
       static_cast<int>(hosts.size()),
       [&](collective::Seat& seat) {
         seat.host_id = std::to_string(hosts[static_cast<size_t>(seat.rank)]);
       },
       run);
+}
+
+CollectiveCall floats(CollectiveKind kind, int root = 0, uint64_t count = 20,
+                      ReduceOp op = ReduceOp::kSum) {
+  return {kind, DataType::kFloat32, op, root, count};
 }
 
 // Rules by which shares go that way between so many hosts.
@@ -140,6 +147,115 @@ TEST_CASE("hierarchical: floats of 16 bits are rounded once, and go where they a
     }
 }
 
+// Values that differ from place to place and from rank to rank; sums and averages of 8 ranks are
+// exact in both types of 16 bits.
+TEST_CASE("hierarchical: each share of floats of 16 bits comes to its place") {
+  const size_t several_waves = kSanitized ? 70'001 : 140'003;
+  for (const Hosts& hosts : {Hosts{0, 1, 0, 1, 0, 1, 0, 1}, Hosts{0, 0, 1, 1, 2, 2, 0, 1}})
+    for (const char* way : {"direct", "ring"})
+      for (const size_t count : {size_t{3}, several_waves}) {
+        CAPTURE(hosts);
+        CAPTURE(way);
+        CAPTURE(count);
+        const Rules table(rules_of(way, 1 + *std::ranges::max_element(hosts)));
+        const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+        on(hosts, [&](Group& group) -> std::string {
+          const auto value = [](size_t i, size_t rank) {
+            return (i * 7 + i / 251 + rank * 13) % 31;
+          };
+          const size_t ranks = hosts.size(), self = static_cast<size_t>(group.rank());
+          const auto of = [&](DataType type, auto&& each, size_t from, size_t size) {
+            std::vector<float> wide(size);
+            for (size_t i = 0; i < size; ++i) wide[i] = each(from + i);
+            std::vector<uint16_t> halves(size);
+            narrow(type, wide.data(), bytes(halves), size);
+            return halves;
+          };
+          for (const DataType type : {DataType::kFloat16, DataType::kBfloat16})
+            for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+              const auto result = [&](size_t i) {
+                size_t sum = 0, most = 0;
+                for (size_t rank = 0; rank < ranks; ++rank) {
+                  sum += value(i, rank);
+                  most = std::max(most, value(i, rank));
+                }
+                const auto whole = static_cast<float>(op == ReduceOp::kMax ? most : sum);
+                return op == ReduceOp::kAverage ? whole / 8 : whole;
+              };
+              auto shares = of(
+                  type, [&](size_t i) { return static_cast<float>(value(i, self)); }, 0,
+                  ranks * count);
+              const auto expected = of(type, result, self * count, count);
+              const CollectiveCall call{CollectiveKind::kReduceScatter, type, op, 0, count};
+              std::vector<uint16_t> out(count);
+              Status status = group.run(call, bytes(shares), bytes(out), within(kLong));
+              if (!status.ok()) return status.details();
+              if (out != expected) return "wrong: " + call.text();
+              uint16_t* const mine = shares.data() + self * count;
+              status =
+                  group.run(call, bytes(shares), reinterpret_cast<std::byte*>(mine), within(kLong));
+              if (!status.ok()) return status.details();
+              if (!std::equal(mine, mine + count, expected.begin()))
+                return "wrong in place: " + call.text();
+            }
+          return another_way(group, "two_levels");
+        });
+      }
+}
+
+uint64_t sent_to(Group& group, int rank) {
+  return group.members().linked(rank) ? group.members().link(rank).stats().sent.bytes : 0;
+}
+
+TEST_CASE("hierarchical: those that speak for hosts go by the rules of a table") {
+  constexpr size_t kCount = 30'000, kBytes = kCount * sizeof(float);
+  constexpr size_t kAnswers = 4000;  // bytes that tell a sender what has been taken
+  struct Rule {
+    CollectiveKind kind;
+    const char* way;
+  };
+  for (const Hosts& hosts : {kMixed, kThreeInTurns})
+    for (const auto& [kind, way] : {Rule{CollectiveKind::kAllGather, "direct"},
+                                    {CollectiveKind::kAllGather, "ring"},
+                                    {CollectiveKind::kReduceScatter, "direct"},
+                                    {CollectiveKind::kReduceScatter, "ring"},
+                                    {CollectiveKind::kBroadcast, "tree"},
+                                    {CollectiveKind::kBroadcast, "scatter_all_gather"}}) {
+      CAPTURE(hosts);
+      CAPTURE(name_of(kind));
+      CAPTURE(way);
+      const Rules table(std::string(name_of(kind)) + " shm 3 281474976710656 " + way + "\n");
+      const Variable tuning("TENSORWIRE_TUNING", table.path().c_str());
+      std::barrier through(static_cast<ptrdiff_t>(hosts.size()));
+      on(hosts, [&](Group& group) -> std::string {
+        std::vector<int> speakers;  // in the order of the hosts' names
+        for (int host = 0; host < 3; ++host)
+          speakers.push_back(static_cast<int>(std::ranges::find(hosts, host) - hosts.begin()));
+        const auto place = std::ranges::find(speakers, group.rank()) - speakers.begin();
+        const int right = speakers[static_cast<size_t>(place + 1) % 3],
+                  left = speakers[static_cast<size_t>(place + 2) % 3];
+        std::vector<float> in(hosts.size() * kCount), out(hosts.size() * kCount);
+        const uint64_t to_left = sent_to(group, left), to_right = sent_to(group, right);
+        through.arrive_and_wait();
+        const Status status =
+            group.run(floats(kind, 0, kCount), bytes(in), bytes(out), within(kLong));
+        through.arrive_and_wait();
+        if (!status.ok()) return status.details();
+        if (place == 3) return "";  // it speaks for none
+        const uint64_t left_has = sent_to(group, left) - to_left,
+                       both_have = left_has + sent_to(group, right) - to_right;
+        const bool as_it_says = way == std::string("ring")     ? left_has < kAnswers
+                                : way == std::string("direct") ? left_has >= kBytes
+                                : group.rank() != 0            ? true
+                                : way == std::string("tree")   ? both_have >= 2 * kBytes
+                                                               : both_have < kBytes + kAnswers;
+        return as_it_says ? ""
+                          : std::to_string(left_has) + " bytes to the left, " +
+                                std::to_string(both_have) + " to both";
+      });
+    }
+}
+
 // What this process's ranks have sent to those of other hosts.
 uint64_t sent_elsewhere(Group& group, const Hosts& hosts) {
   uint64_t bytes = 0;
@@ -203,6 +319,91 @@ TEST_CASE("hierarchical: sums that move as another type are told from those of t
   });
 }
 
+// What a rank comes to that calls it, with arrays of its own.
+Status called(Group& group, const CollectiveCall& call, const Wait& wait) {
+  const auto ranks = static_cast<size_t>(group.size());
+  const bool uneven = call.count == CollectiveCall::kUneven;
+  const size_t share = uneven ? 80 : call.bytes();
+  std::vector<std::byte> in(ranks * share), out(ranks * share);
+  if (!uneven) return group.run(call, in.data(), out.data(), wait);
+  std::vector<Run> gives(ranks, {0, share}), takes(ranks);
+  for (size_t i = 0; i < ranks; ++i) takes[i] = {i * share, share};
+  return group.exchange(call, in.data(), gives, out.data(), takes, wait);
+}
+
+// By the rank that has found it, or by another one.
+bool told(const Status& status) { return status.details().find(" called ") != std::string::npos; }
+
+// Rank `odd` calls something else than the others, and all are told, whoever waits for whom.
+// Whoever has what it needs of the operation finds it in those that follow, in which all speak to
+// all.
+void tell_all_of(const Hosts& hosts, int odd, const CollectiveCall& usual,
+                 const CollectiveCall& other) {
+  CAPTURE(hosts);
+  CAPTURE(odd);
+  CAPTURE(usual.text());
+  CAPTURE(other.text());
+  std::barrier through(static_cast<ptrdiff_t>(hosts.size()));
+  on(hosts, [&](Group& group) -> std::string {
+    constexpr Nanos kLimit = 20 * kSecond;
+    Status status = called(group, group.rank() == odd ? other : usual, within(kLimit));
+    const CollectiveCall next{CollectiveKind::kAllToAll, DataType::kFloat32, ReduceOp::kSum, 0,
+                              CollectiveCall::kUneven};
+    for (int more = 2; status.ok() && more > 0; --more)
+      status = called(group, next, within(kLimit));
+    through.arrive_and_wait();  // none leaves before all are told
+    return told(status) ? "" : "not told: " + status.details();
+  });
+}
+
+TEST_CASE("hierarchical: a sum on one host is no average on another one") {
+  for (const bool averages : {false, true})
+    for (const CollectiveKind kind :
+         {CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kReduceScatter}) {
+      const ReduceOp usual = averages ? ReduceOp::kAverage : ReduceOp::kSum,
+                     other = averages ? ReduceOp::kSum : ReduceOp::kAverage;
+      tell_all_of({0, 0, 1}, 2, floats(kind, 0, 20, usual), floats(kind, 0, 20, other));
+    }
+}
+
+TEST_CASE("hierarchical: an odd rank is found, whether it speaks for its host or not") {
+  constexpr uint64_t kRows = CollectiveCall::kUneven;
+  for (const int odd : {0, 1, 3}) {
+    for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kAllToAll})
+      tell_all_of(kInARow, odd, floats(CollectiveKind::kAllGather), floats(kind, 0, kRows));
+    tell_all_of(kInARow, odd, floats(CollectiveKind::kReduceScatter),
+                {CollectiveKind::kReduceScatter, DataType::kFloat8E4m3, ReduceOp::kSum, 0, 20});
+  }
+  // One that waits for a message of another rank alone, or sends its own to that one.
+  for (const int odd : {0, 1, 2})
+    for (const int root : {0, 1, 3})
+      for (const CollectiveKind kind : {CollectiveKind::kGather, CollectiveKind::kScatter})
+        tell_all_of(kInARow, odd, floats(CollectiveKind::kAllGather), floats(kind, root));
+}
+
+TEST_CASE("hierarchical: ranks that think of different roots are told") {
+  for (const int odd : {0, 1, 2, 3})
+    for (const int root : {1, 2, 3}) {
+      tell_all_of(kInARow, odd, floats(CollectiveKind::kBroadcast),
+                  floats(CollectiveKind::kBroadcast, root));
+      tell_all_of(kInARow, odd, floats(CollectiveKind::kBroadcast),
+                  floats(CollectiveKind::kScatter, root));
+    }
+}
+
+// Each rank of a host thinks of another root than those of the other host. Some have what they
+// wait for, and are done.
+TEST_CASE("hierarchical: hosts that think of different roots are told") {
+  std::barrier through(4);
+  on(kInARow, [&](Group& group) -> std::string {
+    const Status status = called(
+        group, floats(CollectiveKind::kBroadcast, group.rank() < 2 ? 1 : 0), within(20 * kSecond));
+    through.arrive_and_wait();
+    if (group.rank() < 2) return "";
+    return told(status) ? "" : "not told: " + status.details();
+  });
+}
+
 TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operation for all") {
   for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter})
     for (const bool leaves : {false, true})
@@ -236,8 +437,10 @@ TEST_CASE("hierarchical: a rank that leaves, or does not come, ends the operatio
       }
 }
 
-// A gather to rank 2, which waits for rank 3, while rank 0 is ahead, in `next`.
-void go_on_while_one_waits(const CollectiveCall& next) {
+// A gather to rank 2, which waits for rank `late_one`, while rank `first_one` is ahead, in `next`.
+void go_on_while_one_waits(const CollectiveCall& next, int late_one, int first_one) {
+  CAPTURE(next.text());
+  CAPTURE(late_one);
   std::atomic<bool> ahead = false;
   std::atomic<int> looks = 0;
   std::counting_semaphore<8> late(0);
@@ -263,7 +466,7 @@ void go_on_while_one_waits(const CollectiveCall& next) {
                   &waits};
   on(kInARow, [&](Group& group) -> std::string {
     std::vector<float> in(1000), out(4000);
-    if (group.rank() == 3) late.acquire();
+    if (group.rank() == late_one) late.acquire();
     const CollectiveCall gather{CollectiveKind::kGather, DataType::kFloat32, ReduceOp::kSum, 2,
                                 1000};
     Status status =
@@ -272,15 +475,52 @@ void go_on_while_one_waits(const CollectiveCall& next) {
       late.release();  // whoever fails keeps no other one waiting
       return status.details();
     }
-    status = group.run(next, bytes(in), bytes(out), group.rank() == 0 ? first : within(kLong));
+    status =
+        group.run(next, bytes(in), bytes(out), group.rank() == first_one ? first : within(kLong));
     return status.details();
   });
 }
 
 TEST_CASE("hierarchical: who waits takes what those say who are ahead for no disagreement") {
-  go_on_while_one_waits({CollectiveKind::kAllGather, DataType::kFloat32, ReduceOp::kSum, 0, 1000});
+  const auto go_on = [](CollectiveKind kind) {
+    // One that is ahead on another host, and one on that of the rank that waits.
+    for (const auto& [late_one, first_one] : {std::pair{3, 0}, std::pair{0, 3}})
+      go_on_while_one_waits(floats(kind, kind == CollectiveKind::kBroadcast ? late_one : 0, 1000),
+                            late_one, first_one);
+  };
+  go_on(CollectiveKind::kAllGather);
+  go_on(CollectiveKind::kBroadcast);
   const Variable forced("TENSORWIRE_ALLREDUCE", "pairwise");
-  go_on_while_one_waits({CollectiveKind::kAllReduce, DataType::kFloat32, ReduceOp::kSum, 0, 1000});
+  go_on(CollectiveKind::kAllReduce);
+}
+
+TEST_CASE("hierarchical: a rank that only gives goes ahead of one of its host until that comes") {
+  std::counting_semaphore<1> late(0);
+  std::atomic<bool> waits = false;
+  struct Waits {
+    std::counting_semaphore<1>& late;
+    std::atomic<bool>& waits;
+  } both{late, waits};
+  const Wait ahead{deadline_after(kLong),
+                   [](void* context) {
+                     auto& its = *static_cast<Waits*>(context);
+                     if (!its.waits.exchange(true)) its.late.release();
+                     return 0;
+                   },
+                   &both};
+  on(kInARow, [&](Group& group) -> std::string {
+    if (group.rank() == 2) late.acquire();
+    Status status;
+    // More than a board has entries.
+    for (int i = 0; status.ok() && i < 40; ++i)
+      status = called(group,
+                      floats(i % 2 == 0 ? CollectiveKind::kGather : CollectiveKind::kScatter,
+                             i % 2 == 0 ? 0 : 3),
+                      group.rank() == 3 ? ahead : within(kLong));
+    if (!status.ok() && !waits.exchange(true)) late.release();
+    if (status.ok()) status = called(group, floats(CollectiveKind::kAllReduce), within(kLong));
+    return status.details();
+  });
 }
 
 }  // namespace

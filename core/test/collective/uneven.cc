@@ -72,6 +72,33 @@ TEST_CASE("group: shares of any sizes, over each fabric") {
     });
 }
 
+// Shares for ranks lie apart in the array, the own one as well, and in an order of their own.
+TEST_CASE("group: shares with a factor may lie anywhere") {
+  for (const int size : {1, 2, 3})
+    as_ranks(size, [](Group& group) -> std::string {
+      constexpr size_t kShare = 4, kApart = 16;
+      const auto ranks = static_cast<size_t>(group.size()),
+                 self = static_cast<size_t>(group.rank());
+      std::vector<float> in(kApart * (ranks + 1), -1000), out(kShare), expected(kShare);
+      std::vector<Run> gives;
+      for (size_t i = 0; i < ranks; ++i) {
+        const size_t at = (ranks - i) * kApart;
+        gives.push_back({at * sizeof(float), kShare * sizeof(float)});
+        for (size_t e = 0; e < kShare; ++e)
+          in[at + e] = static_cast<float>(10 * i + e + 1) * static_cast<float>(self + 1);
+      }
+      for (size_t e = 0; e < kShare; ++e)
+        expected[e] = 0.5f * static_cast<float>(10 * self + e + 1) *
+                      static_cast<float>(ranks * (ranks + 1) / 2);
+      const CollectiveCall call{CollectiveKind::kReduceScatter, DataType::kFloat32, ReduceOp::kSum,
+                                0, CollectiveCall::kUneven};
+      const Status status =
+          group.exchange(call, bytes(in), gives, bytes(out), {}, within(kLong), 0.5);
+      if (!status.ok()) return status.details();
+      return out == expected ? "" : "wrong result";
+    });
+}
+
 TEST_CASE("group: what has no uneven shares is refused with them, and the group goes on") {
   MemoryStore store;
   const auto group = Group::make(store, {0, 1}, within(kLong));

@@ -169,12 +169,18 @@ def join(
     made of this one are so, too. False: as TENSORWIRE_DETERMINISTIC says.
 
     Raises :class:`~tensorwire.collective.GroupError` when a rank does not come, or cannot be
-    reached, and when ranks differ in ``deterministic``, or one has TENSORWIRE_ALLREDUCE beside it;
-    TypeError and ValueError for arguments that are none.
+    reached, when ``host:port`` does not answer or has no store, and when ranks differ in
+    ``deterministic``, or one has TENSORWIRE_ALLREDUCE beside it; TypeError and ValueError for
+    arguments that are none.
     """
     for name, given in (("rank", rank), ("size", size)):
         if not isinstance(given, SupportsIndex):
             raise TypeError(f"{name} is a whole number, not {given!r}")
     return Group(
-        store_of(store), rank, size, host=host, timeout=timeout, deterministic=deterministic
+        store_of(store, timeout),
+        rank,
+        size,
+        host=host,
+        timeout=timeout,
+        deterministic=deterministic,
     )

@@ -71,6 +71,8 @@ class _Epoch:
     def _read(self, key: str, kind: type[T], seconds: float = 0.0) -> T | None:
         try:
             data = self.store.get(f"regroup/{self.number}/{key}", seconds)
+        except GroupTimeoutError:  # the store is not there
+            raise
         except TimeoutError:
             return None
         try:
@@ -320,10 +322,11 @@ def rejoin(
     has them. ``timeout``: for how long to ask, and of each operation that gives none, in seconds.
     ``regroup_timeout``, ``deterministic``: as the others gave them.
 
-    Raises :class:`~tensorwire.collective.GroupTimeoutError` when nobody has let it in, and
-    :class:`~tensorwire.collective.FinishedError` when all ranks have called :func:`finish`.
+    Raises :class:`~tensorwire.collective.GroupTimeoutError` when nobody has let it in, or no server
+    answers at ``host:port``, and :class:`~tensorwire.collective.FinishedError` when all ranks have
+    called :func:`finish`.
     """
-    found = store_of(store)
+    found = store_of(store, timeout)
     asking = _Asking(secrets.token_hex(16))
     until = time.monotonic() + timeout
     number, slot = 1, 0

@@ -8,6 +8,7 @@ and of nobody else.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
@@ -19,12 +20,19 @@ from typing import Any, Final, Protocol, cast
 
 import grpc
 
-from tensorwire.collective.errors import UNAVAILABLE, RankLostError
+from tensorwire.collective.errors import (
+    DEADLINE_EXCEEDED,
+    UNAVAILABLE,
+    UNIMPLEMENTED,
+    GroupError,
+    GroupTimeoutError,
+    RankLostError,
+)
 from tensorwire.rpc import Channel
 
 
 class Store(Protocol):
-    """Small values by key."""
+    """Small values by key. A GroupTimeoutError says that the store itself does not answer."""
 
     def set(self, key: str, value: bytes) -> None: ...
 
@@ -116,6 +124,8 @@ class WatchedStore:
             left = until - time.monotonic()
             try:
                 return self._store.get(key, max(0.0, min(left, self._LOOK)))
+            except GroupTimeoutError:  # the store is not there
+                raise
             except TimeoutError:
                 if left <= 0:
                     raise
@@ -181,47 +191,75 @@ def store_service(prefix: str = "") -> grpc.GenericRpcHandler:
 
 
 class RpcStore:
-    """The store that a server has (:func:`store_service`), by its gRPC port."""
+    """The store that a server has (:func:`store_service`), by its gRPC port.
+
+    Raises :class:`~tensorwire.collective.GroupTimeoutError` when the server does not answer in
+    time, and :class:`~tensorwire.collective.GroupError` when it is no store.
+    """
 
     _LOOK: Final = 0.005
+    _GONE: Final = 60.0  # seconds within which one that has answered once answers again
 
-    def __init__(self, target: str | Channel, timeout: float = 60.0) -> None:
+    def __init__(self, target: str | Channel, timeout: float | None = 60.0) -> None:
         """``target``: of a text the store is asked by gRPC, whatever TENSORWIRE_TRANSPORT says.
-        ``timeout``: how long to wait for the server, in seconds."""
+        ``timeout``: how long to wait for the server, in seconds; None: until it comes. One that has
+        answered is waited for a minute at most."""
         channel: Any = grpc.insecure_channel(target) if isinstance(target, str) else target
+        self._where = target if isinstance(target, str) else "the other end of the channel"
         self._set = channel.unary_unary(_SET)
         self._get = channel.unary_unary(_GET)
-        self._timeout = timeout
+        self._patience = math.inf if timeout is None else timeout
 
     def set(self, key: str, value: bytes) -> None:
         name = key.encode()
-        request = len(name).to_bytes(4, "little") + name + value
-        until = time.monotonic() + self._timeout
-        while self._asked(self._set, request, until) is None:
-            time.sleep(self._LOOK)
+        self._answer(self._set, len(name).to_bytes(4, "little") + name + value)
 
     def get(self, key: str, timeout: float) -> bytes:
         until = time.monotonic() + timeout
-        gone = time.monotonic() + self._timeout
         while True:
-            answer = self._asked(self._get, key.encode(), gone)
+            answer = self._answer(self._get, key.encode(), until)
             if answer:
                 return answer[1:]
             if time.monotonic() >= until:
                 raise TimeoutError(f"nobody has set {key}")
             time.sleep(self._LOOK)
 
-    def _asked(self, method: Any, request: bytes, until: float) -> bytes | None:
-        """None: the server is going, or is one of others; it raises RpcError when it is so at
-        ``until``. A value that is set twice is the same."""
-        try:
-            return bytes(method(request, timeout=self._timeout, wait_for_ready=True))
-        except grpc.RpcError as error:
-            # A server that stops cancels what has reached it.
-            going = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-            if not going or time.monotonic() >= until:
-                raise
-            return None
+    def _answer(self, method: Any, request: bytes, until: float = math.inf) -> bytes | None:
+        """None: at ``until`` the server is going, or is one of others. A value that is set twice is
+        the same."""
+        patience = self._patience
+        gone = time.monotonic() + patience
+        said = ""
+        while True:
+            left = max(0.0, gone - time.monotonic())
+            try:
+                answer = method(
+                    request, timeout=None if math.isinf(left) else left, wait_for_ready=True
+                )
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    raise GroupError(
+                        UNIMPLEMENTED,
+                        f"the server at {self._where} is no store: add "
+                        "collective.store_service() to its services",
+                    ) from None
+                # A server that stops cancels what has reached it.
+                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+                    said = f" (it said: {error.details()})"
+                elif error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise
+            else:
+                self._patience = min(self._patience, self._GONE)
+                return bytes(answer)
+            if time.monotonic() >= gone:
+                raise GroupTimeoutError(
+                    DEADLINE_EXCEEDED,
+                    f"no store answers at {self._where} within {patience:g} s{said}; see whether "
+                    "the server runs, and has collective.store_service() among its services",
+                ) from None
+            if time.monotonic() >= until:
+                return None
+            time.sleep(self._LOOK)
 
 
 class _OfTorch:
@@ -246,10 +284,13 @@ class _OfTorch:
         return bytes(self._store.get(key))
 
 
-def store_of(given: Store | TorchStore | str | os.PathLike[str]) -> Store:
-    """TypeError for what is no store, and names none."""
+def store_of(
+    given: Store | TorchStore | str | os.PathLike[str], timeout: float | None = 60.0
+) -> Store:
+    """``timeout``: how long to wait for a server, as RpcStore has it. TypeError for what is no
+    store, and names none."""
     if isinstance(given, str) and ":" in given and "/" not in given:
-        return RpcStore(given)
+        return RpcStore(given, timeout)
     if isinstance(given, str | os.PathLike):
         return FileStore(given)
     torch = sys.modules.get("torch.distributed")  # whoever has such a store has imported it
