@@ -57,7 +57,6 @@ enum { TW_TABLE_VERSION = 18 };
   ENTRY(call_notify, tw_call_notify)                 \
   ENTRY(call_release, tw_call_release)               \
   ENTRY(call_outcome, tw_call_outcome)               \
-  ENTRY(call_details, tw_call_details)               \
   ENTRY(call_cancel, tw_call_cancel)                 \
   ENTRY(call_method, tw_call_method)                 \
   ENTRY(call_metadata, tw_call_metadata)             \
@@ -198,7 +197,8 @@ enum { TW_TABLE_VERSION = 18 };
   ENTRY(shared_nudges, tw_shared_nudges)             \
   ENTRY(algorithm, tw_algorithm)                     \
   ENTRY(peer_unary_into, tw_peer_unary_into)         \
-  ENTRY(quota_copied, tw_quota_copied)
+  ENTRY(quota_copied, tw_quota_copied)               \
+  ENTRY(call_details, tw_call_details)
 
 typedef struct tw_table {
   uint32_t version;
