@@ -215,12 +215,15 @@ TEST_CASE("hierarchical: those that speak for hosts go by the rules of a table")
     const char* way;
   };
   for (const Hosts& hosts : {kMixed, kThreeInTurns})
-    for (const auto& [kind, way] : {Rule{CollectiveKind::kAllGather, "direct"},
-                                    {CollectiveKind::kAllGather, "ring"},
-                                    {CollectiveKind::kReduceScatter, "direct"},
-                                    {CollectiveKind::kReduceScatter, "ring"},
-                                    {CollectiveKind::kBroadcast, "tree"},
-                                    {CollectiveKind::kBroadcast, "scatter_all_gather"}}) {
+    for (const Rule& rule : {Rule{CollectiveKind::kAllGather, "direct"},
+                             {CollectiveKind::kAllGather, "ring"},
+                             {CollectiveKind::kReduceScatter, "direct"},
+                             {CollectiveKind::kReduceScatter, "ring"},
+                             {CollectiveKind::kBroadcast, "tree"},
+                             {CollectiveKind::kBroadcast, "scatter_all_gather"}}) {
+      // Names that clang lets a lambda capture.
+      const CollectiveKind kind = rule.kind;
+      const char* const way = rule.way;
       CAPTURE(hosts);
       CAPTURE(name_of(kind));
       CAPTURE(way);
