@@ -195,6 +195,25 @@ def uneven() -> Any:
     return [found, hvd.join()]
 
 
+def outstanding_while_joined() -> Any:
+    """Rank 1 joins while it still asks for one of the two tensors that are then reduced as one."""
+    mine = {name: torch.full((3,), value + hvd.rank()) for name, value in (("a", 1.0), ("b", 10.0))}
+    for name, tensor in mine.items():  # from now on both are cached
+        hvd.allreduce(tensor, op=hvd.Sum, name=name)
+    if hvd.rank() == 1:
+        handle = hvd.allreduce_async(mine["b"], op=hvd.Sum, name="b")
+        hvd.join()
+        return [hvd.synchronize(handle).tolist()]
+    alone = hvd.allreduce(mine["a"], op=hvd.Sum, name="once rank 1 has joined")
+    with process.runtime()._changed:  # the thread sees both
+        handles = [
+            hvd.allreduce_async(tensor, op=hvd.Sum, name=name) for name, tensor in mine.items()
+        ]
+    found = [alone, *map(hvd.synchronize, handles)]
+    hvd.join()
+    return [each.tolist() for each in found]
+
+
 def sets() -> Any:
     both = hvd.add_process_set([0, 1])
     found = None

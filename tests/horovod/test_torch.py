@@ -102,6 +102,12 @@ def test_ranks_that_join_give_zeros() -> None:
     assert second == [[[2.0, 2.0], [1.0, 1.0]], 1]
 
 
+def test_what_is_outstanding_when_a_rank_joins_gets_its_own_result() -> None:
+    first, second = results("outstanding_while_joined")
+    assert first == [[1.0] * 3, [1.0] * 3, [21.0] * 3]
+    assert second == [[21.0] * 3]
+
+
 def test_process_sets() -> None:
     first, second, third = results("sets", 3)
     assert first == [1, 0, [2.0], [3.0], True]

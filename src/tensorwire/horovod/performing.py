@@ -110,9 +110,12 @@ def allreduce(
     _reduce(group, buffer, buffer, request)
     tell("MEMCPY_OUT_FUSION_BUFFER")
     at = 0
-    for each in (each for into in outs for each in into):
-        each[...] = buffer[at : at + each.size].reshape(each.shape)
-        at += each.size
+    for (response, tensors), into in zip(batch, outs, strict=True):
+        for index, (_, shape) in enumerate(response.request.tensors):
+            size = int(np.prod(shape, dtype=np.int64))
+            if tensors is not None:
+                into[index][...] = buffer[at : at + size].reshape(shape)
+            at += size
     return outs
 
 
