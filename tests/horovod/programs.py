@@ -312,6 +312,22 @@ def train_alone() -> Any:
     return [each.tolist() for each in model.parameters()]
 
 
+def train_unnamed() -> Any:
+    """The optimizer is told no names, and other operations have none either."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), hvd.SyncBatchNorm(2), torch.nn.Linear(2, 1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    data = torch.Generator().manual_seed(hvd.rank())
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.rand(4, 3, generator=data)).square().mean()
+        loss.backward()
+        losses.append(hvd.allreduce(loss.detach()).item())
+        optimizer.step()
+    return [losses, [each.tolist() for each in model.parameters()]]
+
+
 def train_grouped() -> Any:
     return train(groups=2)
 

@@ -142,6 +142,11 @@ def test_training_is_that_of_one_process(program: str) -> None:
             assert row == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
+def test_training_without_names_beside_unnamed_operations() -> None:
+    first, second = results("train_unnamed")
+    assert first == second
+
+
 def test_training_by_adasum_reduces_steps() -> None:
     (first, said, alone), (second, _, _) = results("train_adasum")
     assert first == second
