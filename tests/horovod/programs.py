@@ -46,6 +46,8 @@ def operations() -> Any:
         "adasum": hvd.allreduce(mine, op=hvd.Adasum).tolist(),
         "no adasum": refused(lambda: hvd.allreduce(torch.tensor([1]), op=hvd.Adasum)),
         "whole": hvd.allreduce(torch.tensor([rank, 5]), op=hvd.Average).tolist(),
+        "wide": hvd.allreduce(torch.tensor([2**60 + 1, 2**60 + 4 * rank])).tolist(),
+        "wide rows": hvd.reducescatter(torch.full((size,), 2**60 + 1)).tolist(),
         "half": hvd.allreduce(half, op=hvd.Sum).float().tolist(),
         "fp16": hvd.allreduce(mine, compression=hvd.Compression.fp16).tolist(),
         "grouped": [

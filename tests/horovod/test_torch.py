@@ -44,6 +44,9 @@ def test_operations(size: int, transport: str) -> None:
             "Adasum is of float64, float32, float16, bfloat16, not of int64"
         )
         assert found["whole"] == [int((total - size) / size), 5]
+        # More than a float64 has digits for.
+        assert found["wide"] == [2**60 + 1, 2**60 + 2 * (size - 1)]
+        assert found["wide rows"] == [2**60 + 1]
         assert found["half"] == [total] * 3
         assert found["grouped"] == [[total] * 3] * 2
         assert found["strided"] == [[total - size] * 2] * 3

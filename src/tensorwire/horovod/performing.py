@@ -56,7 +56,6 @@ def _scale(array: Array, factor: float) -> None:
 def _reduce(group: Group, array: Array, out: Array, request: Request) -> None:
     """Any size; ``out`` may be ``array``."""
     whole = array.dtype.kind in "iu"
-    average = request.op == "average"
     factor = 1.0
     if request.op in ("sum", "average") and not whole and array.dtype != bool:
         factor = request.prescale
@@ -66,10 +65,8 @@ def _reduce(group: Group, array: Array, out: Array, request: Request) -> None:
         array = out
     if array.size == 0:
         return
-    op: Op = "sum" if average and whole else request.op  # type: ignore[assignment]
+    op: Op = request.op  # type: ignore[assignment]
     group.all_reduce(array, op, factor=factor, out=out)
-    if average and whole:
-        np.true_divide(out, group.size, out=out, casting="unsafe")
     _scale(out, request.postscale)
 
 
@@ -137,9 +134,8 @@ def shares(rows: int, ranks: int) -> list[int]:
 
 def reducescatter(group: Group, array: Array, request: Request) -> Array:
     counts = shares(len(array), group.size)
-    whole = array.dtype.kind in "iu"
     by_shares = array.size > 0 and request.op != "adasum"  # that is of all rows
-    if by_shares and request.prescale == 1.0 and not (whole and request.op == "average"):
+    if by_shares and request.prescale == 1.0:
         rows = None if min(counts) == max(counts) else counts
         out: Array = group.reduce_scatter(array, request.op, rows=rows)  # type: ignore[call-overload]
         _scale(out, request.postscale)
