@@ -189,6 +189,29 @@ def mistakes() -> Any:
     return said
 
 
+def refused_by_all() -> Any:
+    """What no operation takes, and then one that goes on."""
+    some = hvd.add_process_set([0, 1])
+    said = [
+        refused(call)
+        for call in (
+            lambda: hvd.allreduce(torch.tensor([True])),
+            lambda: hvd.reducescatter(torch.tensor([True, False])),
+            lambda: hvd.synchronize(hvd.alltoall_async(torch.tensor(1.0))),
+        )
+    ]
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(1), name="alone", process_set=some)
+    removed = hvd.remove_process_set(some)
+    if hvd.rank() == 0:
+        try:
+            hvd.synchronize(handle)
+        except hvd.HorovodInternalError as error:
+            said.append(str(error))
+    nothing = hvd.grouped_allreduce([], op=hvd.Sum)
+    return [*said, removed, nothing, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
+
+
 def uneven() -> Any:
     found = [
         hvd.allreduce(torch.ones(2), op=hvd.Sum, name=f"step{i}").tolist()

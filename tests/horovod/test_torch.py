@@ -99,6 +99,16 @@ def test_mistakes_are_told_to_all_ranks() -> None:
     assert first[-1] == second[-1] == [1.0]
 
 
+def test_what_no_operation_takes_is_refused_and_the_job_goes_on() -> None:
+    first, *others = results("refused_by_all", 3)
+    for said in (first, *others):
+        assert said[0] == "allreduce of 'allreduce.noname.0': bools have no average"
+        assert "bools have no average" in said[1]
+        assert "a tensor without axes has no rows to give" in said[2]
+        assert said[-3:] == [True, [], [3.0]]
+    assert first[3] == "allreduce of 'allreduce.alone': its process set has been removed"
+
+
 def test_ranks_that_join_give_zeros() -> None:
     first, second = results("uneven")
     assert first == [[[2.0, 2.0]], 1]

@@ -84,6 +84,8 @@ def allreduce(
         else:
             outs.append(list(tensors.outputs))
     shapes = [each for response, _ in batch for each in response.request.tensors]
+    if not shapes:
+        return outs
     mixed = len({kind for kind, _ in shapes}) > 1
     if mixed or len(shapes) == 1 or request.op == "adasum":
         for (response, tensors), into in zip(batch, outs, strict=True):
