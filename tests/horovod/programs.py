@@ -12,6 +12,7 @@ import queue
 import tempfile
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ import torch
 from tensorwire.horovod import process
 
 
-def refused(call: Callable[[], Any]) -> str:
+def refused(call: Callable[[], Any], kind: type[Exception] = ValueError) -> str:
     try:
         call()
-    except ValueError as error:
+    except kind as error:
         return str(error)
     return ""
 
@@ -210,6 +211,20 @@ def refused_by_all() -> Any:
             said.append(str(error))
     nothing = hvd.grouped_allreduce([], op=hvd.Sum)
     return [*said, removed, nothing, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
+
+
+def objects() -> Any:
+    """What rank 1 cannot send is told to both ranks; what both have got of the rest."""
+    said = []
+    for leaf in (torch.eye(2).to_sparse(), torch.ones(2, device="meta"), "\ud800"):
+        mine = [leaf] if hvd.rank() == 1 else None
+        said.append(refused(partial(hvd.broadcast_object, mine, 1), TypeError))
+        said.append(refused(partial(hvd.allgather_object, mine), TypeError))
+    waves = torch.tensor([1.0 + 2.0j])
+    views = [waves.conj(), waves.conj().imag] if hvd.rank() == 1 else None
+    conjugate, negative = hvd.broadcast_object(views, 1)
+    said = [each.removeprefix("of rank 1: ") for each in said]
+    return [said, conjugate.imag.tolist(), negative.tolist()]
 
 
 def uneven() -> Any:

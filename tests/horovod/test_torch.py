@@ -109,6 +109,17 @@ def test_what_no_operation_takes_is_refused_and_the_job_goes_on() -> None:
     assert first[3] == "allreduce of 'allreduce.alone': its process set has been removed"
 
 
+def test_objects_that_cannot_travel_are_told_to_all_ranks() -> None:
+    first, second = results("objects")
+    assert first == second
+    said, conjugate, negative = first
+    assert said[0::2] == said[1::2]
+    assert "the object[0] cannot travel: TypeError: a tensor of torch.sparse_coo" in said[0]
+    assert "the object[0] cannot travel: TypeError: a tensor on meta" in said[2]
+    assert "the object[0] cannot travel: UnicodeEncodeError" in said[4]
+    assert (conjugate, negative) == ([-2.0], [-2.0])
+
+
 def test_ranks_that_join_give_zeros() -> None:
     first, second = results("uneven")
     assert first == [[[2.0, 2.0]], 1]
