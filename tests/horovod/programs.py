@@ -394,6 +394,30 @@ def train_adasum() -> Any:
     return [trained, said, _train_adasum_alone() if rank == 0 else None]
 
 
+def train_adasum_among_others_later() -> Any:
+    """An optimizer that was made in a job of one rank, as in an elastic job."""
+    two = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE")}
+    rank = hvd.rank()
+    hvd.shutdown()
+    os.environ.update(RANK="0", WORLD_SIZE="1")
+    hvd.init()
+    weight: Any = torch.zeros(2, requires_grad=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
+    found = []
+    for job in ({}, two):
+        if job:
+            hvd.shutdown()
+            os.environ.update(job)
+            hvd.init()
+        weight.grad = torch.zeros(2)
+        weight.grad[rank] = -1.0  # orthogonal: both count
+        optimizer.step()
+        found.append(weight.tolist())
+        with torch.no_grad():
+            weight.zero_()
+    return found
+
+
 def _train_adasum_alone() -> Any:
     """The same by one process, by the paper's formula."""
     models, optimizers, data = [], [], []

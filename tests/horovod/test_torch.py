@@ -179,6 +179,12 @@ def test_training_by_adasum_reduces_steps() -> None:
         assert np.array(mine) == pytest.approx(np.array(theirs), rel=1e-4, abs=1e-6)
 
 
+def test_adasum_reduces_once_there_are_others() -> None:
+    first, second = results("train_adasum_among_others_later")
+    assert first == [[1.0, 0.0], [1.0, 1.0]]
+    assert second == [[0.0, 1.0], [1.0, 1.0]]
+
+
 def test_several_passes_for_a_step() -> None:
     first, second = results("train_passes")
     assert first == second
