@@ -265,6 +265,22 @@ def sets() -> Any:
     return [both.process_set_id, both.rank(), found, everybody, hvd.remove_process_set(both)]
 
 
+def sets_of_another_job() -> Any:
+    """A process set outlives its job as an object only, until it is added again."""
+    second = hvd.add_process_set([1])
+    hvd.shutdown()
+    hvd.init()
+    said = [refused(second.included)]
+    first = hvd.add_process_set([0])  # has the number that the other one had
+    said.append(refused(second.rank))
+    removed = hvd.remove_process_set(second)
+    again = hvd.add_process_set(second) is second
+    said.append(refused(lambda: hvd.add_process_set(second)))
+    mine = first if hvd.rank() == 0 else second
+    found = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=mine).tolist()
+    return [said, removed, again, [first.rank(), second.rank()], found]
+
+
 def gradients() -> Any:
     mine: Any = torch.full((2,), hvd.rank() + 1.0, requires_grad=True)
     (hvd.allgather(mine) * torch.arange(2.0 * hvd.size())).sum().backward()

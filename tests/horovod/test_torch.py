@@ -139,6 +139,17 @@ def test_process_sets() -> None:
     assert third == [1, -1, None, [3.0], True]
 
 
+def test_a_process_set_ends_with_its_job_and_can_be_added_again() -> None:
+    for rank, found in enumerate(results("sets_of_another_job")):
+        said, *others = found
+        ended = "ProcessSet(process_set_id={}, ranks=[1]) {}"
+        assert said == [
+            *[ended.format(1, "ended with its group: hvd.add_process_set() it again")] * 2,
+            ended.format(2, "has been added already"),
+        ]
+        assert others == [False, True, [[0, -1], [-1, 0]][rank], [1.0]]
+
+
 def test_gradients_go_through_operations() -> None:
     first, second = results("gradients")
     # Horovod's: averages of allgather and broadcast; of a sum's rows twice those of an average's.
