@@ -12,6 +12,7 @@ import queue
 import tempfile
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ import torch
 from tensorwire.horovod import process
 
 
-def refused(call: Callable[[], Any]) -> str:
+def refused(call: Callable[[], Any], kind: type[Exception] = ValueError) -> str:
     try:
         call()
-    except ValueError as error:
+    except kind as error:
         return str(error)
     return ""
 
@@ -46,6 +47,8 @@ def operations() -> Any:
         "adasum": hvd.allreduce(mine, op=hvd.Adasum).tolist(),
         "no adasum": refused(lambda: hvd.allreduce(torch.tensor([1]), op=hvd.Adasum)),
         "whole": hvd.allreduce(torch.tensor([rank, 5]), op=hvd.Average).tolist(),
+        "wide": hvd.allreduce(torch.tensor([2**60 + 1, 2**60 + 4 * rank])).tolist(),
+        "wide rows": hvd.reducescatter(torch.full((size,), 2**60 + 1)).tolist(),
         "half": hvd.allreduce(half, op=hvd.Sum).float().tolist(),
         "fp16": hvd.allreduce(mine, compression=hvd.Compression.fp16).tolist(),
         "grouped": [
@@ -187,12 +190,68 @@ def mistakes() -> Any:
     return said
 
 
+def refused_by_all() -> Any:
+    """What no operation takes, and then one that goes on."""
+    some = hvd.add_process_set([0, 1])
+    said = [
+        refused(call)
+        for call in (
+            lambda: hvd.allreduce(torch.tensor([True])),
+            lambda: hvd.reducescatter(torch.tensor([True, False])),
+            lambda: hvd.synchronize(hvd.alltoall_async(torch.tensor(1.0))),
+        )
+    ]
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(1), name="alone", process_set=some)
+    removed = hvd.remove_process_set(some)
+    if hvd.rank() == 0:
+        try:
+            hvd.synchronize(handle)
+        except hvd.HorovodInternalError as error:
+            said.append(str(error))
+    nothing = hvd.grouped_allreduce([], op=hvd.Sum)
+    return [*said, removed, nothing, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
+
+
+def objects() -> Any:
+    """What rank 1 cannot send is told to both ranks; what both have got of the rest."""
+    said = []
+    for leaf in (torch.eye(2).to_sparse(), torch.ones(2, device="meta"), "\ud800"):
+        mine = [leaf] if hvd.rank() == 1 else None
+        said.append(refused(partial(hvd.broadcast_object, mine, 1), TypeError))
+        said.append(refused(partial(hvd.allgather_object, mine), TypeError))
+    waves = torch.tensor([1.0 + 2.0j])
+    views = [waves.conj(), waves.conj().imag] if hvd.rank() == 1 else None
+    conjugate, negative = hvd.broadcast_object(views, 1)
+    said = [each.removeprefix("of rank 1: ") for each in said]
+    return [said, conjugate.imag.tolist(), negative.tolist()]
+
+
 def uneven() -> Any:
     found = [
         hvd.allreduce(torch.ones(2), op=hvd.Sum, name=f"step{i}").tolist()
         for i in range(hvd.rank() + 1)
     ]
     return [found, hvd.join()]
+
+
+def outstanding_while_joined() -> Any:
+    """Rank 1 joins while it still asks for one of the two tensors that are then reduced as one."""
+    mine = {name: torch.full((3,), value + hvd.rank()) for name, value in (("a", 1.0), ("b", 10.0))}
+    for name, tensor in mine.items():  # from now on both are cached
+        hvd.allreduce(tensor, op=hvd.Sum, name=name)
+    if hvd.rank() == 1:
+        handle = hvd.allreduce_async(mine["b"], op=hvd.Sum, name="b")
+        hvd.join()
+        return [hvd.synchronize(handle).tolist()]
+    alone = hvd.allreduce(mine["a"], op=hvd.Sum, name="once rank 1 has joined")
+    with process.runtime()._changed:  # the thread sees both
+        handles = [
+            hvd.allreduce_async(tensor, op=hvd.Sum, name=name) for name, tensor in mine.items()
+        ]
+    found = [alone, *map(hvd.synchronize, handles)]
+    hvd.join()
+    return [each.tolist() for each in found]
 
 
 def sets() -> Any:
@@ -204,6 +263,22 @@ def sets() -> Any:
     hvd.barrier()
     everybody = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()  # not the first for some
     return [both.process_set_id, both.rank(), found, everybody, hvd.remove_process_set(both)]
+
+
+def sets_of_another_job() -> Any:
+    """A process set outlives its job as an object only, until it is added again."""
+    second = hvd.add_process_set([1])
+    hvd.shutdown()
+    hvd.init()
+    said = [refused(second.included)]
+    first = hvd.add_process_set([0])  # has the number that the other one had
+    said.append(refused(second.rank))
+    removed = hvd.remove_process_set(second)
+    again = hvd.add_process_set(second) is second
+    said.append(refused(lambda: hvd.add_process_set(second)))
+    mine = first if hvd.rank() == 0 else second
+    found = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=mine).tolist()
+    return [said, removed, again, [first.rank(), second.rank()], found]
 
 
 def gradients() -> Any:
@@ -293,6 +368,22 @@ def train_alone() -> Any:
     return [each.tolist() for each in model.parameters()]
 
 
+def train_unnamed() -> Any:
+    """The optimizer is told no names, and other operations have none either."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), hvd.SyncBatchNorm(2), torch.nn.Linear(2, 1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    data = torch.Generator().manual_seed(hvd.rank())
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.rand(4, 3, generator=data)).square().mean()
+        loss.backward()
+        losses.append(hvd.allreduce(loss.detach()).item())
+        optimizer.step()
+    return [losses, [each.tolist() for each in model.parameters()]]
+
+
 def train_grouped() -> Any:
     return train(groups=2)
 
@@ -317,6 +408,30 @@ def train_adasum() -> Any:
         said = str(error)
     trained = [each.tolist() for each in model.parameters()]
     return [trained, said, _train_adasum_alone() if rank == 0 else None]
+
+
+def train_adasum_among_others_later() -> Any:
+    """An optimizer that was made in a job of one rank, as in an elastic job."""
+    two = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE")}
+    rank = hvd.rank()
+    hvd.shutdown()
+    os.environ.update(RANK="0", WORLD_SIZE="1")
+    hvd.init()
+    weight: Any = torch.zeros(2, requires_grad=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
+    found = []
+    for job in ({}, two):
+        if job:
+            hvd.shutdown()
+            os.environ.update(job)
+            hvd.init()
+        weight.grad = torch.zeros(2)
+        weight.grad[rank] = -1.0  # orthogonal: both count
+        optimizer.step()
+        found.append(weight.tolist())
+        with torch.no_grad():
+            weight.zero_()
+    return found
 
 
 def _train_adasum_alone() -> Any:

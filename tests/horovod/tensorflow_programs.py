@@ -66,6 +66,27 @@ def of_some_ranks() -> list[Any]:
     return [*found, hvd.join()]
 
 
+def refused(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error).partition(": ")[2]
+    return ""
+
+
+def all_refused() -> list[str]:
+    """What is said of tensors that no operation takes."""
+    waves, words = tf.constant([1j], tf.complex64), tf.constant(["word"])
+    calls: list[Callable[[], Any]] = [
+        lambda: hvd.allreduce(tf.constant([True])),
+        lambda: hvd.allreduce(waves, op=hvd.Sum),
+        lambda: hvd.allgather(waves),
+        lambda: hvd.broadcast(words, 0),
+        lambda: hvd.reducescatter(tf.constant(1.0)),
+    ]
+    return [refused(call) for call in calls]
+
+
 def weighed(tensor: Any) -> Any:
     """A sum in which each row counts otherwise: by its number, and by this rank."""
     rows = tf.range(tf.shape(tensor)[0])
@@ -397,6 +418,7 @@ def everything() -> dict[str, Any]:
         "reduced": [each.numpy().tolist() for each in reduced(ours)],
         "reduced in a function": [each.numpy().tolist() for each in tf.function(reduced)(ours)],
         "some": of_some_ranks(),
+        "refused": all_refused(),
         "gradient": outer.gradient(total, ours).numpy().tolist(),
         "slices": of_slices().numpy().tolist(),
         "adasum": adasum_of_gradients().numpy().tolist(),

@@ -133,6 +133,62 @@ def test_a_process_set_waits_for_its_own_ranks() -> None:
     assert ranks.cycle() == []
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_is_outstanding_in_a_process_set_fails_when_that_is_removed(cached: bool) -> None:
+    ranks = Ranks(3)
+    for rank in ranks.each:
+        rank.members[1] = (0, 2)
+    if cached:
+        ranks.add(allreduce("a", process_set=1), None, allreduce("a", process_set=1))
+        ranks.cycle()
+    ranks.add(allreduce("a", process_set=1), None, None)
+    assert ranks.cycle() == []
+    for rank in ranks.each:
+        rank.forget_process_set(1)
+    (response,) = ranks.cycle()
+    removed = "allreduce of 'a': its process set has been removed"
+    assert (response.error, list(response.requests)) == (removed, [0])
+    ranks.add(None, None, allreduce("a", process_set=1))
+    (response,) = ranks.cycle()
+    assert (response.error, list(response.requests)) == (removed, [2])
+    assert [rank.stalled(1e9) for rank in ranks.each] == [{}] * 3
+
+
+def test_a_process_set_is_removed_after_what_is_ready_in_it() -> None:
+    ranks = Ranks(2)
+    for rank in ranks.each:
+        rank.members[1] = (1,)
+    remove = Request(negotiation.REMOVE_PROCESS_SET, "remove", root=1)
+    ranks.add(remove, None)
+    assert ranks.cycle() == []
+    ranks.add(None, allreduce("a", process_set=1))
+    ranks.add(None, remove)
+    assert names(ranks.cycle()) == ["a", "remove"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (allreduce("a", tensors=(("complex64", (4,)),)), "tensors of complex64"),
+        (Request(negotiation.BROADCAST, "a", tensors=(("object", (4,)),)), "tensors of object"),
+        (allreduce("a", tensors=(("bool", (4,)),), op="average"), "bools have no average"),
+        (Request(negotiation.ALLTOALL, "a", tensors=(("int8", ()),)), "without axes"),
+        (Request(negotiation.REDUCESCATTER, "a", tensors=(("int8", ()),)), "without axes"),
+    ],
+)
+def test_what_no_operation_takes(request_: Request, words: str) -> None:
+    ranks = Ranks(2)
+    for _ in range(2):  # and it is not cached
+        ranks.add(request_, request_)
+        (response,) = ranks.cycle()
+        assert words in response.error
+        assert response.unsupported
+    ranks.add(allreduce("a"), request_)
+    (response,) = ranks.cycle()
+    assert "ranks disagree" in response.error
+    assert not response.unsupported
+
+
 def test_what_is_cached_is_named_when_it_stalls() -> None:
     ranks = Ranks(2)
     ranks.add(allreduce("a"), allreduce("a"))

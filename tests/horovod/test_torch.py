@@ -44,6 +44,9 @@ def test_operations(size: int, transport: str) -> None:
             "Adasum is of float64, float32, float16, bfloat16, not of int64"
         )
         assert found["whole"] == [int((total - size) / size), 5]
+        # More than a float64 has digits for.
+        assert found["wide"] == [2**60 + 1, 2**60 + 2 * (size - 1)]
+        assert found["wide rows"] == [2**60 + 1]
         assert found["half"] == [total] * 3
         assert found["grouped"] == [[total] * 3] * 2
         assert found["strided"] == [[total - size] * 2] * 3
@@ -96,10 +99,37 @@ def test_mistakes_are_told_to_all_ranks() -> None:
     assert first[-1] == second[-1] == [1.0]
 
 
+def test_what_no_operation_takes_is_refused_and_the_job_goes_on() -> None:
+    first, *others = results("refused_by_all", 3)
+    for said in (first, *others):
+        assert said[0] == "allreduce of 'allreduce.noname.0': bools have no average"
+        assert "bools have no average" in said[1]
+        assert "a tensor without axes has no rows to give" in said[2]
+        assert said[-3:] == [True, [], [3.0]]
+    assert first[3] == "allreduce of 'allreduce.alone': its process set has been removed"
+
+
+def test_objects_that_cannot_travel_are_told_to_all_ranks() -> None:
+    first, second = results("objects")
+    assert first == second
+    said, conjugate, negative = first
+    assert said[0::2] == said[1::2]
+    assert "the object[0] cannot travel: TypeError: a tensor of torch.sparse_coo" in said[0]
+    assert "the object[0] cannot travel: TypeError: a tensor on meta" in said[2]
+    assert "the object[0] cannot travel: UnicodeEncodeError" in said[4]
+    assert (conjugate, negative) == ([-2.0], [-2.0])
+
+
 def test_ranks_that_join_give_zeros() -> None:
     first, second = results("uneven")
     assert first == [[[2.0, 2.0]], 1]
     assert second == [[[2.0, 2.0], [1.0, 1.0]], 1]
+
+
+def test_what_is_outstanding_when_a_rank_joins_gets_its_own_result() -> None:
+    first, second = results("outstanding_while_joined")
+    assert first == [[1.0] * 3, [1.0] * 3, [21.0] * 3]
+    assert second == [[21.0] * 3]
 
 
 def test_process_sets() -> None:
@@ -107,6 +137,17 @@ def test_process_sets() -> None:
     assert first == [1, 0, [2.0], [3.0], True]
     assert second == [1, 1, [2.0], [3.0], True]
     assert third == [1, -1, None, [3.0], True]
+
+
+def test_a_process_set_ends_with_its_job_and_can_be_added_again() -> None:
+    for rank, found in enumerate(results("sets_of_another_job")):
+        said, *others = found
+        ended = "ProcessSet(process_set_id={}, ranks=[1]) {}"
+        assert said == [
+            *[ended.format(1, "ended with its group: hvd.add_process_set() it again")] * 2,
+            ended.format(2, "has been added already"),
+        ]
+        assert others == [False, True, [[0, -1], [-1, 0]][rank], [1.0]]
 
 
 def test_gradients_go_through_operations() -> None:
@@ -136,12 +177,23 @@ def test_training_is_that_of_one_process(program: str) -> None:
             assert row == pytest.approx(other, rel=1e-4, abs=1e-6)
 
 
+def test_training_without_names_beside_unnamed_operations() -> None:
+    first, second = results("train_unnamed")
+    assert first == second
+
+
 def test_training_by_adasum_reduces_steps() -> None:
     (first, said, alone), (second, _, _) = results("train_adasum")
     assert first == second
     assert "step() itself reduces" in said
     for mine, theirs in zip(first, alone, strict=True):
         assert np.array(mine) == pytest.approx(np.array(theirs), rel=1e-4, abs=1e-6)
+
+
+def test_adasum_reduces_once_there_are_others() -> None:
+    first, second = results("train_adasum_among_others_later")
+    assert first == [[1.0, 0.0], [1.0, 1.0]]
+    assert second == [[0.0, 1.0], [1.0, 1.0]]
 
 
 def test_several_passes_for_a_step() -> None:

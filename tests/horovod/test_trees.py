@@ -50,3 +50,28 @@ def test_arrays_and_kinds_of_containers() -> None:
 def test_what_cannot_travel_is_named(leaf: object) -> None:
     with pytest.raises(TypeError, match=r"the object\['a'\]\[1\] is a .* cannot travel"):
         trees.encode({"a": [1, leaf]})
+
+
+def endless() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+def failing(leaf: Any) -> Any:
+    raise RuntimeError(f"no array of {leaf}")
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"a": ["good", "\ud800"]}, r"the object\['a'\]\[1\] cannot travel: .*surrogates"),
+        ({"a": {"\ud800": 1}}, r"the object\['a'\] cannot travel: .*surrogates"),
+        ({"a": [1, ...]}, r"the object\['a'\]\[1\] cannot travel: RuntimeError: no array of Ell"),
+        (endless(), "the object cannot travel: RecursionError"),
+    ],
+)
+def test_whatever_fails_is_a_type_error(tree: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words) as caught:
+        trees.encode(tree, failing)
+    assert str(caught.value).encode()  # it is sent to others

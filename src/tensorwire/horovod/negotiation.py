@@ -21,6 +21,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tensorwire.collective.arrays import TYPES
+
 Bits = npt.NDArray[np.uint64]
 Key = tuple[int, str]
 
@@ -63,13 +65,15 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 @dataclass(frozen=True)
 class Response:
     """What all ranks do now. ``requests`` are those of the ranks, without the ones that have
-    joined; ``error`` says why it fails instead. ``last``: who joined last."""
+    joined; ``error`` says why it fails instead, and ``unsupported`` that all ranks ask alike for
+    what there is not. ``last``: who joined last."""
 
     kind: str
     key: Key
     requests: Mapping[int, Request] = field(default_factory=dict)
     error: str = ""
     last: int = -1
+    unsupported: bool = False
 
     @property
     def request(self) -> Request:
@@ -178,6 +182,8 @@ class Negotiator:
                 self._table.setdefault(request.key, {})[rank] = request
                 self._first_seen.setdefault(request.key, now)
         ready = [self._from_table(key) for key in list(self._table) if not self.missing(key)]
+        # What is ready in a process set is done before that goes.
+        ready.sort(key=lambda response: response.kind == REMOVE_PROCESS_SET)
         if len(self._joined) == self._size:
             ready.append(Response(JOIN, (0, JOIN), last=self._joined[-1]))
             self._joined.clear()
@@ -197,8 +203,11 @@ class Negotiator:
     def _from_table(self, key: Key) -> Response:
         requests = dict(sorted(self._table.pop(key).items()))
         del self._first_seen[key]
+        first = next(iter(requests.values()))
+        wrong = self._wrong(key, requests)
+        unsupported = "" if wrong else _unsupported(first)
         response = Response(
-            next(iter(requests.values())).kind, key, requests, self._wrong(key, requests)
+            first.kind, key, requests, wrong or unsupported, unsupported=bool(unsupported)
         )
         everybody = len(requests) == len(self.members.get(key[0], ()))
         if not response.error and everybody and response.kind in _TENSORS:
@@ -229,12 +238,20 @@ class Negotiator:
     def forget_process_set(self, process_set: int) -> None:
         for key in [key for key in self._cache if key[0] == process_set]:
             self._forget(key)
+        # Said again, what is outstanding is ready on all ranks at once, and fails.
+        for key in [key for key in self._table if key[0] == process_set]:
+            del self._first_seen[key]
+            mine = self._table.pop(key).get(self._rank)
+            if mine is not None:
+                self._new.append(mine)
         self.members.pop(process_set, None)
 
     # ---- what disagrees ----
 
     def _wrong(self, key: Key, requests: Mapping[int, Request]) -> str:
         first = next(iter(requests.values()))
+        if key[0] not in self.members:
+            return f"{first.kind} of {key[1]!r}: its process set has been removed"
         if len(requests) < len(self.members.get(key[0], ())):
             gone = ", ".join(map(str, sorted(self._joined)))
             if first.kind != ALLREDUCE:
@@ -269,6 +286,21 @@ def _compared(requests: Mapping[int, Request]) -> Iterable[tuple[str, dict[int, 
     yield "postscale_factor", each("postscale")
     if first.kind != ALLTOALL:
         yield "ranks", each("numbers")
+
+
+def _unsupported(request: Request) -> str:
+    """Why no ranks can do it."""
+    for kind, shape in request.tensors:
+        if kind not in TYPES:
+            why = f"tensors of {kind} are not supported, those of {', '.join(TYPES)} are"
+        elif kind == "bool" and request.op == "average":
+            why = "bools have no average"
+        elif not shape and request.kind in (ALLGATHER, ALLTOALL, REDUCESCATTER):
+            why = "a tensor without axes has no rows to give"
+        else:
+            continue
+        return f"{request.kind} of {request.name!r}: {why}"
+    return ""
 
 
 def _by_rank(values: Mapping[int, Any]) -> str:

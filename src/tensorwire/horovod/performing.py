@@ -56,7 +56,6 @@ def _scale(array: Array, factor: float) -> None:
 def _reduce(group: Group, array: Array, out: Array, request: Request) -> None:
     """Any size; ``out`` may be ``array``."""
     whole = array.dtype.kind in "iu"
-    average = request.op == "average"
     factor = 1.0
     if request.op in ("sum", "average") and not whole and array.dtype != bool:
         factor = request.prescale
@@ -66,10 +65,8 @@ def _reduce(group: Group, array: Array, out: Array, request: Request) -> None:
         array = out
     if array.size == 0:
         return
-    op: Op = "sum" if average and whole else request.op  # type: ignore[assignment]
+    op: Op = request.op  # type: ignore[assignment]
     group.all_reduce(array, op, factor=factor, out=out)
-    if average and whole:
-        np.true_divide(out, group.size, out=out, casting="unsafe")
     _scale(out, request.postscale)
 
 
@@ -87,6 +84,8 @@ def allreduce(
         else:
             outs.append(list(tensors.outputs))
     shapes = [each for response, _ in batch for each in response.request.tensors]
+    if not shapes:
+        return outs
     mixed = len({kind for kind, _ in shapes}) > 1
     if mixed or len(shapes) == 1 or request.op == "adasum":
         for (response, tensors), into in zip(batch, outs, strict=True):
@@ -110,9 +109,12 @@ def allreduce(
     _reduce(group, buffer, buffer, request)
     tell("MEMCPY_OUT_FUSION_BUFFER")
     at = 0
-    for each in (each for into in outs for each in into):
-        each[...] = buffer[at : at + each.size].reshape(each.shape)
-        at += each.size
+    for (response, tensors), into in zip(batch, outs, strict=True):
+        for index, (_, shape) in enumerate(response.request.tensors):
+            size = int(np.prod(shape, dtype=np.int64))
+            if tensors is not None:
+                into[index][...] = buffer[at : at + size].reshape(shape)
+            at += size
     return outs
 
 
@@ -134,9 +136,8 @@ def shares(rows: int, ranks: int) -> list[int]:
 
 def reducescatter(group: Group, array: Array, request: Request) -> Array:
     counts = shares(len(array), group.size)
-    whole = array.dtype.kind in "iu"
     by_shares = array.size > 0 and request.op != "adasum"  # that is of all rows
-    if by_shares and request.prescale == 1.0 and not (whole and request.op == "average"):
+    if by_shares and request.prescale == 1.0:
         rows = None if min(counts) == max(counts) else counts
         out: Array = group.reduce_scatter(array, request.op, rows=rows)  # type: ignore[call-overload]
         _scale(out, request.postscale)

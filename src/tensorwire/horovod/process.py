@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -182,11 +183,13 @@ def _settings() -> Settings:
 
 
 class ProcessSet:
-    """Ranks that do an operation without the others."""
+    """Ranks that do an operation without the others. It ends with the group of all ranks, and can
+    then be added again."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         self.ranks: list[int] | None = sorted(set(ranks))
         self.process_set_id: int | None = None
+        self._runtime: weakref.ref[Runtime] | None = None  # in which it has that number
 
     def included(self) -> bool:
         return rank() in self._members()
@@ -198,6 +201,9 @@ class ProcessSet:
         """Of this process in the set; -1: it is not in it."""
         members = self._members()
         return members.index(rank()) if rank() in members else -1
+
+    def _ended(self) -> bool:
+        return self._runtime is not None and self._runtime() is not runtime()
 
     def _members(self) -> tuple[int, ...]:
         return runtime().members(identifier(self))
@@ -219,6 +225,8 @@ global_process_set: Final = _Everybody()
 def identifier(process_set: ProcessSet) -> int:
     if process_set.process_set_id is None:
         raise ValueError(f"{process_set} has not been added: hvd.add_process_set() it")
+    if process_set._ended():
+        raise ValueError(f"{process_set} ended with its group: hvd.add_process_set() it again")
     return process_set.process_set_id
 
 
@@ -326,22 +334,24 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     ranks = tuple(added.ranks or ())
     if not ranks or ranks[0] < 0 or ranks[-1] >= size():
         raise ValueError(f"a process set of the ranks {list(ranks)}: there are {size()}")
-    if added.process_set_id is not None:
+    running = runtime()
+    if added.process_set_id is not None and not added._ended():
         raise ValueError(f"{added} has been added already")
     name = f"process_set.add.{','.join(map(str, ranks))}"
     request = Request(negotiation.ADD_PROCESS_SET, name, numbers=ranks)
-    added.process_set_id = runtime().submit(request).result()
+    added.process_set_id = running.submit(request).result()
+    added._runtime = weakref.ref(running)
     return added
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
     """All ranks call it. False: there is no such set to remove."""
     number = process_set.process_set_id
-    if not number:
+    if not number or process_set._ended():
         return False
     request = Request(negotiation.REMOVE_PROCESS_SET, f"process_set.remove.{number}", root=number)
     removed = bool(runtime().submit(request).result())
-    process_set.process_set_id = None
+    process_set.process_set_id = process_set._runtime = None
     return removed
 
 

@@ -275,7 +275,8 @@ class Runtime:
         entry = self._pop(response.key)
         if entry is not None:
             self._tell_end(response.key[1])
-            entry.future.set_exception(HorovodInternalError(response.error))
+            kind = ValueError if response.unsupported else HorovodInternalError
+            entry.future.set_exception(kind(response.error))
 
     def _add_process_set(self, response: Response) -> None:
         ranks = response.request.numbers

@@ -24,8 +24,13 @@ _ARRAYS: Final = "biufc"
 
 def encode(tree: Any, convert: Convert = lambda leaf: leaf) -> bytes:
     """``convert`` may make an array of a leaf that is none. TypeError says what cannot travel, and
-    where in the tree it is."""
-    return msgspec.msgpack.encode(_wrapped(tree, convert, "the object"))
+    where in the tree it is; no other error comes, so that others can be told."""
+    try:
+        return msgspec.msgpack.encode(_wrapped(tree, convert, "the object"))
+    except TypeError:
+        raise
+    except Exception as error:  # such as a RecursionError
+        raise _stays("the object", error) from error
 
 
 def decode(data: bytes, restore: Callable[[str, Any], Any] = lambda _, array: array) -> Any:
@@ -45,8 +50,17 @@ class Marked:
         self.array = array
 
 
+def _stays(where: str, error: Exception) -> TypeError:
+    return TypeError(f"{where} cannot travel: {type(error).__name__}: {error}")
+
+
 def _wrapped(tree: Any, convert: Convert, where: str) -> Any:
     kind = type(tree)
+    if kind is str and not tree.isascii():
+        try:
+            tree.encode()
+        except UnicodeEncodeError as error:
+            raise _stays(where, error) from error
     if kind in _PLAIN:
         return tree
     if kind is int:
@@ -65,7 +79,10 @@ def _wrapped(tree: Any, convert: Convert, where: str) -> Any:
                     for key, value in tree.items()
                 ],
             ]
-    leaf, mark = convert(tree), ""
+    try:
+        leaf, mark = convert(tree), ""
+    except Exception as error:
+        raise _stays(where, error) from error
     if isinstance(leaf, Marked):
         leaf, mark = leaf.array, leaf.mark
     if isinstance(leaf, np.generic):

@@ -31,11 +31,14 @@ class Deltas:
         self._name = f"adasum.{names[parameters[0]]}" if parameters else "adasum"
         self._compression = compression
         self._process_set = process_set
-        self._active = process_set.included() and process_set.size() > 1
+
+    def _shared(self) -> bool:
+        """Whether there are others to reduce with: in an elastic job that changes."""
+        return self._process_set.included() and self._process_set.size() > 1
 
     def starts(self) -> list[Any]:
         """Copies of the parameters; nothing where there is nobody to reduce with."""
-        return [each.detach().clone() for each in self._parameters] if self._active else []
+        return [each.detach().clone() for each in self._parameters] if self._shared() else []
 
     def reduce(self, starts: Sequence[Any]) -> None:
         """Each parameter, as a vector, goes on from its start by the Adasum of all ranks' steps."""

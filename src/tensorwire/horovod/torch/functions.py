@@ -44,7 +44,11 @@ def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None)
 
 def _marked(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        dense = leaf.detach().cpu().contiguous()
+        if leaf.layout is not torch.strided:
+            raise TypeError(f"a tensor of {leaf.layout}: send to_dense() of it")
+        if leaf.is_meta:
+            raise TypeError("a tensor on meta has no values")
+        dense = leaf.detach().cpu().resolve_conj().resolve_neg().contiguous()
         if leaf.dtype is torch.bfloat16:
             return trees.Marked("bfloat16", dense.view(torch.int16).numpy())
         return trees.Marked("tensor", dense.numpy())

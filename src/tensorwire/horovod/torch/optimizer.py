@@ -236,7 +236,8 @@ def _names(
     parameters: Sequence[Parameter], named: Iterable[tuple[str, Parameter]] | None
 ) -> dict[Parameter, str]:
     if named is None:
-        return {parameter: f"noname.{i}" for i, parameter in enumerate(parameters)}
+        # Apart from the names that asking.named() gives to operations without one.
+        return {parameter: f"parameter.noname.{i}" for i, parameter in enumerate(parameters)}
     pairs = list(named)
     if any(not isinstance(pair, tuple) for pair in pairs):
         raise ValueError("named_parameters takes pairs, as model.named_parameters() has them")
