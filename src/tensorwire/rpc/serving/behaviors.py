@@ -217,8 +217,8 @@ def _over(call: _core.ServerCall, context: CallContext, error: _core.StatusError
 
 def _failed(context: CallContext, error: BaseException, iterating: bool = False) -> Ending:
     """The ending of a call whose handler raised."""
-    if isinstance(error, status.CallEndedError):
-        return None
+    if isinstance(error, status.CallEndedError) and not context.is_active():
+        return None  # an error of another call's end leaves this one to be ended
     if context.aborted:
         return (*context.ending(status.UNKNOWN, "RPC Aborted"), None)
     doing = "iterating responses" if iterating else "calling application"
