@@ -409,6 +409,50 @@ def test_requests_of_another_call_that_ends(pairing: Pairing) -> None:
             gate.set()
 
 
+def test_a_reader_of_requests_ends_with_the_handler(pairing: Pairing) -> None:
+    """A thread that the handler has left behind, while the client's stream is still open."""
+    ends: queue.Queue[object] = queue.Queue()
+    gate = threading.Event()
+
+    def read(requests: Iterator[bytes]) -> None:
+        try:
+            ends.put(list(requests))
+        except BaseException as error:
+            ends.put(error)
+
+    def leave(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        threading.Thread(target=read, args=[requests], daemon=True).start()
+        yield b"left"
+
+    def leave_once(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        return next(leave(requests, context))
+
+    def refuse_all(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        leave_once(requests, context)
+        context.abort(grpc.StatusCode.ABORTED, "enough")
+
+    def requests() -> Iterator[bytes]:
+        gate.wait(LIMIT_SECONDS)
+        yield from ()
+
+    own = handlers(
+        leave=grpc.stream_stream_rpc_method_handler(leave),
+        leave_once=grpc.stream_unary_rpc_method_handler(leave_once),
+        refuse_all=grpc.stream_unary_rpc_method_handler(refuse_all),
+    )
+    with local(pairing.server, handlers=own) as server, pairing.channel(server.target) as channel:
+        try:
+            assert list(channel.stream_stream("/test.Own/leave")(requests())) == [b"left"]
+            assert ends.get(timeout=LIMIT_SECONDS) == []
+            assert channel.stream_unary("/test.Own/leave_once")(requests()) == b"left"
+            assert ends.get(timeout=LIMIT_SECONDS) == []
+            method = channel.stream_unary("/test.Own/refuse_all")
+            assert error_of(lambda: method(requests())).code() is grpc.StatusCode.ABORTED
+            assert ends.get(timeout=LIMIT_SECONDS) == []
+        finally:
+            gate.set()
+
+
 def test_request_iterator_that_raises(channel: Any, caplog: pytest.LogCaptureFixture) -> None:
     def requests() -> Iterator[bytes]:
         yield b"1"

@@ -40,6 +40,8 @@ class CallContext(grpc.ServicerContext):
     _bad_trailing: metadata.MetadataError | None = None
     began = False
     """Initial metadata, or a response, has been sent."""
+    over = False
+    """The handler of a call with streamed requests has ended it, before its client did."""
 
     def __init__(self, call: _core.ServerCall) -> None:
         self._call = call
