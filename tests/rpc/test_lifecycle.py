@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -129,6 +130,60 @@ def test_pool_that_was_shut_down(pairing: Pairing) -> None:
         server.pool.shutdown()
         code = code_of(lambda: echo(channel, timeout=LIMIT_SECONDS))
         assert code is grpc.StatusCode.UNAVAILABLE
+
+
+class Refusing(ThreadPoolExecutor):
+    """Refuses a few jobs, as one whose queue has an end does."""
+
+    refusals = 0
+
+    def submit(self, *args: Any, **named: Any) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise queue.Full
+        return super().submit(*args, **named)
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+@pytest.mark.parametrize("whose", ["the server's", "the handler's", "a chosen handler's"])
+def test_pool_that_refuses_some_calls(
+    pairing: Pairing, whose: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those end, and the ones after them are served."""
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return request
+
+    class Choosing(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+            return method
+
+    with Refusing(2) as pool, ThreadPoolExecutor(2) as idle:
+        if whose != "the server's":
+            answer.experimental_thread_pool = pool  # type: ignore[attr-defined]
+        server = tensorwire.server(
+            pool if whose == "the server's" else idle, maximum_concurrent_rpcs=2
+        )
+        method: Any = grpc.unary_unary_rpc_method_handler(answer)
+        if whose == "a chosen handler's":
+            server.add_generic_rpc_handlers((Choosing(),))
+        else:
+            server.add_registered_method_handlers("test.Own", {"Answer": method})
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            with pairing.channel(f"127.0.0.1:{port}") as channel:
+                assert channel.path().transport == pairing.transport
+                call = channel.unary_unary("/test.Own/Answer")
+                pool.refusals = 3
+                for _ in range(3):
+                    code = code_of(lambda: call(b"refused", timeout=LIMIT_SECONDS))
+                    assert code is grpc.StatusCode.INTERNAL
+                for n in range(4):
+                    assert call(b"%d" % n, timeout=LIMIT_SECONDS) == b"%d" % n
+        finally:
+            server.stop(None)
+    assert "a thread pool has not taken a call" in caplog.text
 
 
 # --------------------------------------------------------------------------------------- closing
