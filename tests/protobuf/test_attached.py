@@ -241,6 +241,24 @@ def test_detaching(everything: Any) -> None:
     assert attached.plain() == attached.message == everything(chosen_blob={}, parts=[b"", b""])
 
 
+def test_detaching_counts_from_the_end_as_attaching_does(everything: Any) -> None:
+    message = everything(parts=[b"", b""])
+    attached = Attached(message)
+    attached["parts", -1] = b"a"
+    assert attached["parts", -1] == b"a"
+    del attached["parts", -1]
+    assert attached.plain() == everything(parts=[b"", b""])
+    attached["parts", -2] = b"b"
+    attached["parts", 1] = b"c"
+    with pytest.raises(KeyError, match="nothing is attached"):
+        del attached["parts", -3]
+    del attached["parts", -2]
+    assert attached.plain().parts == [b"", b"c"]
+    del message.parts[:]
+    del attached["parts", 1]  # where there is nothing any more
+    assert attached.plain() == everything()
+
+
 def test_required_fields_and_what_this_side_does_not_know(code: Generated) -> None:
     old, newer = code.old.Old, code.old.Newer
     with pytest.raises(EncodeError, match="data"):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -116,6 +117,8 @@ class Attached(Generic[M]):
         """Detaches what is attached there or below. The message keeps its empty bytes. Raises
         ``KeyError`` when nothing is."""
         steps = path if isinstance(path, tuple) else (path,)
+        with contextlib.suppress(KeyError, IndexError, TypeError):  # the place has left the message
+            steps = _locate(self.message, path)[2]
         below = [where for where in self._buffers if where[: len(steps)] == steps]
         if not below:
             raise KeyError(f"nothing is attached to {path!r}")
