@@ -73,6 +73,8 @@ def test_grace_ends(pairing: Pairing) -> None:
         future = channel.unary_unary(path("wait")).future(b"it")
         server.service.diary.read("it started")
         assert server.server.stop(0.1).wait(LIMIT_SECONDS)
+        if pairing in DATA_PLANE:
+            assert future.code() is grpc.StatusCode.UNAVAILABLE
         assert future.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
         assert server.service.diary.read("it") == "active=False"
 
