@@ -24,6 +24,7 @@ from tests.rpc.peer import make_server
 from tests.rpc.service import LIMIT_SECONDS, Service, path
 
 import tensorwire
+from tensorwire.rpc import registry
 
 
 def echo(channel: Any, **options: Any) -> Any:
@@ -323,6 +324,23 @@ def test_server_comes_back(pairing: Pairing) -> None:
             if pairing in DATA_PLANE:
                 assert channel.path().transport == pairing.transport
                 assert channel.stats()["opened"] == 2
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_link_that_ends_beside_all_calls_is_counted(pairing: Pairing, asked: bool) -> None:
+    """By who asks for the counters, or else when the channel closes, and once."""
+    before = registry.LOST.get().counts().get(pairing.transport, 0)
+    with local("tensorwire") as server, pairing.channel(server.target) as channel:
+        assert echo(channel) == b"x"
+        peer = channel.peer()
+        server.server.stop(None)
+        assert peer.wait_gone(LIMIT_SECONDS)
+        if asked:
+            for _ in range(2):
+                stats = channel.stats()
+                assert (stats["link"], stats["opened"], stats["lost"]) == (None, 1, 1)
+    assert registry.LOST.get().counts()[pairing.transport] == before + 1
 
 
 def test_killed_server(pairing: Pairing) -> None:
