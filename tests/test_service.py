@@ -211,6 +211,20 @@ def test_interceptors_around_a_channel_do_not_join_segments() -> None:
         assert encoder_for(grpc.intercept_channel(stock, Pass())) is not tensors.dumps
 
 
+def test_calls_to_a_peer_do_not_join_segments() -> None:
+    """The one that a channel knows, and the one that has called."""
+    bench = Bench(tensorwire, tensorwire)
+    try:
+        assert bench.client.inherited() == "inherited"
+        called = bench.channel.peer()
+        published = tensorwire.publish(np.zeros(1 << 20, np.uint8))
+        for peer in (called, *bench.server.peers()):
+            assert encoder_for(peer) is tensors.dumps
+        assert service.client(Sample, called, timeout=20).is_lent(published)
+    finally:
+        bench.close()
+
+
 def test_tensors_are_checked_and_come_back(client: Sample) -> None:
     result = client.centre(points([1, 2, 3], [3, 4, 5]))
     assert result.tolist() == [2, 3, 4]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tensorwire import tensors
-from tensorwire.tensors import DecodeError, TensorSpec
+from tensorwire.tensors import DecodeError, TensorSpec, frameworks
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -49,6 +49,35 @@ def received(obj: object) -> list[memoryview]:
 
 def address(view: Any) -> int:
     return int(np.frombuffer(view, np.uint8).ctypes.data)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_empty_tensors_over_read_only_memory(framework: Any, shape: Any, copied: Any) -> None:
+    load(framework)
+    source = np.zeros(shape, "f4", order="F")
+    result = tensors.loads(tensors.join(tensors.dumps({"w": source})), framework=framework)["w"]
+    assert frameworks.framework_of(result) == framework
+    assert tuple(result.shape) == shape
+    assert copied() == {}
+    source.flags.writeable = False
+    assert tuple(frameworks.of_array(source, framework).shape) == shape
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_empty_tensors_of_a_foreign_byte_order(framework: Any) -> None:
+    load(framework)
+    joined = tensors.join(tensors.dumps(np.zeros((0, 3), ">i4")))
+    result = tensors.loads(joined, framework=framework)
+    assert (tuple(result.shape), frameworks.framework_of(result)) == ((0, 3), framework)
+
+
+def test_an_empty_array_may_be_written_where_that_is_asked_for(copied: Any) -> None:
+    joined = tensors.join(tensors.dumps(np.zeros((0, 3))))
+    result = tensors.loads(joined, writable=True)
+    result *= 2
+    assert (result.shape, result.flags.writeable) == ((0, 3), True)
+    assert copied() == {}
 
 
 # --------------------------------------------------------------------------------------- PyTorch

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from tests.transports import HERE
 
 import tensorwire
 from tensorwire import _core, tensors
@@ -24,7 +25,7 @@ N = 1 << 18
 class Mailbox:
     """A server that keeps what it was sent, and a channel to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport: Any = None) -> None:
         self.messages: list[list[_core.Buffer]] = []
         self.server = tensorwire.server(futures.ThreadPoolExecutor(1))
         handler: Any = grpc.unary_unary_rpc_method_handler(
@@ -35,7 +36,7 @@ class Mailbox:
         )
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
-        self.channel = tensorwire.insecure_channel(f"127.0.0.1:{port}")
+        self.channel = tensorwire.insecure_channel(f"127.0.0.1:{port}", transport=transport)
         self._call = self.channel.unary_unary("/Mailbox/Keep", tensors.serializer)
 
     def _keep(self, segments: list[_core.Buffer], context: object) -> bytes:
@@ -208,6 +209,22 @@ def test_writable_arrays_are_private(mailbox: Mailbox, copied: Any) -> None:
     lone[0] = 3
     assert (source == 1).all()
     assert copied() == {}
+
+
+@pytest.mark.parametrize("transport", [*HERE, "grpc"])
+def test_empty_tensors_arrive(transport: Any) -> None:
+    pytest.importorskip("torch", exc_type=ImportError)
+    mailbox = Mailbox(transport)
+    for obj in (np.zeros((0, 4), "f4"), {"x": np.zeros((0, 4), "f4"), "y": np.ones(3)}):
+        message = mailbox.receive(obj)
+        for result in (
+            tensors.loads(message, framework="torch"),
+            tensors.loads(message, writable=True),
+        ):
+            empty = result["x"] if isinstance(result, dict) else result
+            empty *= 2
+            assert tuple(empty.shape) == (0, 4)
+    mailbox.close()
 
 
 def test_own_published_memory_is_not_taken_for_received(copied: Any) -> None:

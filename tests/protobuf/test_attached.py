@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -106,17 +107,38 @@ def test_memory_of_all_kinds(everything: Any) -> None:
         array,
         array.T,
         array[::2],
+        array[0, ::-2],
         bytearray(b"abc"),
         memoryview(b"defg")[1:3],
         np.float64(1.5),
         array.astype(">f4"),
     ]
-    expected = [np.ascontiguousarray(item).tobytes() for item in (array, array.T, array[::2])]
+    strided = (array, array.T, array[::2], array[0, ::-2])
+    expected = [item.tobytes() for item in strided]
     expected += [b"abc", b"ef", np.float64(1.5).tobytes(), array.astype(">f4").tobytes()]
     assert attached["parts"] == expected
     assert attached.plain().parts == expected
     array[0, 0] = 7  # until it is sent
     assert attached["parts", 0] == array.tobytes()
+
+
+def test_memory_of_elements_that_no_tensor_has(everything: Any) -> None:
+    class Pair(ctypes.Structure):
+        _fields_ = (("a", ctypes.c_int32), ("b", ctypes.c_double))
+
+    words = np.array([b"abc", b"d"], "S3")
+    records = np.array([(1, 2.5), (3, 4.5)], [("a", "<i4"), ("b", "<f8")])
+    dates = np.array([(1, "2020-01-01")], [("a", "<i4"), ("b", "<M8[D]")])
+    letters = memoryview(b"abcdef").cast("c")
+    given: list[Any] = [words, words[::-1], words[:0], records, records[::-1], records["b"], dates]
+    given += [letters, letters[::2], Pair(1, 2.5), (Pair * 0)()]
+    attached = Attached(everything())
+    attached["parts"] = given
+    expected = [bytes(item.tobytes()) for item in (*given[:7], letters, letters[::2])]
+    assert attached.plain().parts == [*expected, bytes(Pair(1, 2.5)), b""]
+    attached["data"] = records
+    records["a"][0] = 7  # until it is sent
+    assert attached["data"] == records.tobytes()
 
 
 def test_large_buffers_are_segments(everything: Any) -> None:
@@ -176,7 +198,9 @@ def test_missing_keys(everything: Any) -> None:
 def test_wrong_memory(everything: Any) -> None:
     attached = Attached(everything(parts=[b"a"], table={"x": b"b"}))
     wrong: Any
-    for wrong in ("text", 5, None, [b"list"], np.array([object()])):
+    records = np.zeros(2, [("a", "O")])
+    masked = np.ma.masked_array([b"a"], [True])
+    for wrong in ("text", 5, None, [b"list"], np.array([object()]), records, np.str_("s"), masked):
         with pytest.raises(TypeError):
             attached["data"] = wrong
         with pytest.raises(TypeError):
@@ -239,6 +263,24 @@ def test_detaching(everything: Any) -> None:
             del attached[wrong]
     del attached["chosen_blob"]
     assert attached.plain() == attached.message == everything(chosen_blob={}, parts=[b"", b""])
+
+
+def test_detaching_counts_from_the_end_as_attaching_does(everything: Any) -> None:
+    message = everything(parts=[b"", b""])
+    attached = Attached(message)
+    attached["parts", -1] = b"a"
+    assert attached["parts", -1] == b"a"
+    del attached["parts", -1]
+    assert attached.plain() == everything(parts=[b"", b""])
+    attached["parts", -2] = b"b"
+    attached["parts", 1] = b"c"
+    with pytest.raises(KeyError, match="nothing is attached"):
+        del attached["parts", -3]
+    del attached["parts", -2]
+    assert attached.plain().parts == [b"", b"c"]
+    del message.parts[:]
+    del attached["parts", 1]  # where there is nothing any more
+    assert attached.plain() == everything()
 
 
 def test_required_fields_and_what_this_side_does_not_know(code: Generated) -> None:

@@ -351,6 +351,28 @@ def coded(code: Generated) -> Iterator[Any]:
         yield lambda **options: protobuf.stub(code.everything_grpc.CallsStub, channel, **options)
 
 
+def test_calls_to_a_peer_do_not_join_segments(code: Generated) -> None:
+    class Servicer:
+        def Echo(self, request: Any, context: grpc.ServicerContext) -> Any:
+            return request
+
+        Split = Join = Each = Fail = Ping = Echo
+
+    add = code.everything_grpc.add_CallsServicer_to_server
+    with (
+        local(
+            "tensorwire", prepare=lambda server: protobuf.add_to_server(add, Servicer(), server)
+        ) as server,
+        tensorwire.insecure_channel(server.target, transport="shm") as channel,
+    ):
+        peer: Any = channel.peer()
+        stub = protobuf.stub(code.everything_grpc.CallsStub, peer)
+        request = Attached(code.everything.Everything())
+        request["data"] = tensorwire.publish(np.zeros(1 << 20, np.uint8))
+        assert len(stub.Echo(request).data) == 1 << 20
+        assert peer.stats()["copied_bytes"] == 0
+
+
 def test_without_views_replies_are_messages(coded: Any, code: Generated) -> None:
     assert coded().Echo(attach_all(everything(code))) == everything(code)
     assert coded(views=()).Echo(everything(code)) == everything(code)

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import copy
+import logging
 import multiprocessing
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
 from grpc import _channel as stock  # private, and yet what programs catch
+from tests.rpc.pairings import DATA_PLANE, Pairing, local
 from tests.rpc.service import LIMIT_SECONDS, path
 
 import tensorwire
@@ -101,3 +104,54 @@ def test_failed_call_is_a_future(channel: Any) -> None:
     error.add_done_callback(seen.append)
     assert seen == [error]
     assert not error.cancel()
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+@pytest.mark.parametrize(
+    "details", ["of a file \udcff", "\u00e4" * 70_000], ids=["surrogate", "long"]
+)
+def test_details_that_cannot_travel_as_they_are(
+    pairing: Pairing, details: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The code survives, and what there is room for."""
+    caplog.set_level(logging.CRITICAL + 1, "tensorwire")  # pytest could not pass them on either
+
+    def fail(request: bytes, context: grpc.ServicerContext) -> bytes:
+        raise OSError(details)
+
+    def fail_late(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield b""
+        raise OSError(details)
+
+    def abort(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(grpc.StatusCode.NOT_FOUND, details)
+
+    def set_details(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_code(grpc.StatusCode.NOT_FOUND)
+        context.set_details(details)
+        return b"not seen"
+
+    made: dict[str, Any] = {
+        "fail": grpc.unary_unary_rpc_method_handler(fail),
+        "fail_late": grpc.unary_stream_rpc_method_handler(fail_late),
+        "abort": grpc.unary_unary_rpc_method_handler(abort),
+        "set_details": grpc.unary_unary_rpc_method_handler(set_details),
+    }
+    unary: Any
+    with (
+        local(
+            pairing.server, handlers=(grpc.method_handlers_generic_handler("test.Own", made),)
+        ) as server,
+        pairing.channel(server.target) as channel,
+    ):
+        start = details.replace("\udcff", "?")[:400]
+        for name in ("fail", "abort", "set_details"):
+            unary = channel.unary_unary(f"/test.Own/{name}").future(b"", timeout=LIMIT_SECONDS)
+            code = grpc.StatusCode.UNKNOWN if name == "fail" else grpc.StatusCode.NOT_FOUND
+            assert unary.code() is code
+            assert start in unary.details()
+        stream = channel.unary_stream("/test.Own/fail_late")(b"", timeout=LIMIT_SECONDS)
+        with pytest.raises(grpc.RpcError):
+            list(stream)
+        assert stream.code() is grpc.StatusCode.UNKNOWN
+        assert f"Exception iterating responses: {start}" in stream.details()

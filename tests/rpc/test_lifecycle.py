@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tests.rpc.peer import make_server
 from tests.rpc.service import LIMIT_SECONDS, Service, path
 
 import tensorwire
+from tensorwire.rpc import registry
 
 
 def echo(channel: Any, **options: Any) -> Any:
@@ -72,6 +74,8 @@ def test_grace_ends(pairing: Pairing) -> None:
         future = channel.unary_unary(path("wait")).future(b"it")
         server.service.diary.read("it started")
         assert server.server.stop(0.1).wait(LIMIT_SECONDS)
+        if pairing in DATA_PLANE:
+            assert future.code() is grpc.StatusCode.UNAVAILABLE
         assert future.code() in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE)
         assert server.service.diary.read("it") == "active=False"
 
@@ -129,6 +133,60 @@ def test_pool_that_was_shut_down(pairing: Pairing) -> None:
         server.pool.shutdown()
         code = code_of(lambda: echo(channel, timeout=LIMIT_SECONDS))
         assert code is grpc.StatusCode.UNAVAILABLE
+
+
+class Refusing(ThreadPoolExecutor):
+    """Refuses a few jobs, as one whose queue has an end does."""
+
+    refusals = 0
+
+    def submit(self, *args: Any, **named: Any) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise queue.Full
+        return super().submit(*args, **named)
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+@pytest.mark.parametrize("whose", ["the server's", "the handler's", "a chosen handler's"])
+def test_pool_that_refuses_some_calls(
+    pairing: Pairing, whose: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those end, and the ones after them are served."""
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return request
+
+    class Choosing(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+            return method
+
+    with Refusing(2) as pool, ThreadPoolExecutor(2) as idle:
+        if whose != "the server's":
+            answer.experimental_thread_pool = pool  # type: ignore[attr-defined]
+        server = tensorwire.server(
+            pool if whose == "the server's" else idle, maximum_concurrent_rpcs=2
+        )
+        method: Any = grpc.unary_unary_rpc_method_handler(answer)
+        if whose == "a chosen handler's":
+            server.add_generic_rpc_handlers((Choosing(),))
+        else:
+            server.add_registered_method_handlers("test.Own", {"Answer": method})
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            with pairing.channel(f"127.0.0.1:{port}") as channel:
+                assert channel.path().transport == pairing.transport
+                call = channel.unary_unary("/test.Own/Answer")
+                pool.refusals = 3
+                for _ in range(3):
+                    code = code_of(lambda: call(b"refused", timeout=LIMIT_SECONDS))
+                    assert code is grpc.StatusCode.INTERNAL
+                for n in range(4):
+                    assert call(b"%d" % n, timeout=LIMIT_SECONDS) == b"%d" % n
+        finally:
+            server.stop(None)
+    assert "a thread pool has not taken a call" in caplog.text
 
 
 # --------------------------------------------------------------------------------------- closing
@@ -266,6 +324,23 @@ def test_server_comes_back(pairing: Pairing) -> None:
             if pairing in DATA_PLANE:
                 assert channel.path().transport == pairing.transport
                 assert channel.stats()["opened"] == 2
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_link_that_ends_beside_all_calls_is_counted(pairing: Pairing, asked: bool) -> None:
+    """By who asks for the counters, or else when the channel closes, and once."""
+    before = registry.LOST.get().counts().get(pairing.transport, 0)
+    with local("tensorwire") as server, pairing.channel(server.target) as channel:
+        assert echo(channel) == b"x"
+        peer = channel.peer()
+        server.server.stop(None)
+        assert peer.wait_gone(LIMIT_SECONDS)
+        if asked:
+            for _ in range(2):
+                stats = channel.stats()
+                assert (stats["link"], stats["opened"], stats["lost"]) == (None, 1, 1)
+    assert registry.LOST.get().counts()[pairing.transport] == before + 1
 
 
 def test_killed_server(pairing: Pairing) -> None:

@@ -17,6 +17,7 @@ from tests.rpc.pairings import DATA_PLANE, Pairing, process
 from tests.rpc.service import LIMIT_SECONDS
 
 import tensorwire as tw
+from tensorwire.rpc.options import Limits
 
 Behavior = Callable[[Any, grpc.ServicerContext], Any]
 
@@ -176,6 +177,8 @@ def test_peers_come_and_go() -> None:
             there.on_gone(gone.put)
             there.close()  # the server wants it no more
             assert {gone.get(timeout=LIMIT_SECONDS) for _ in range(2)} == {here, there}
+            assert here.wait_gone(LIMIT_SECONDS)
+            assert here.wait_gone(LIMIT_SECONDS)  # asked anew, after its end
             assert not here.alive
             assert "gone" in repr(here)
             with pytest.raises(grpc.RpcError, match="is gone"):
@@ -185,6 +188,22 @@ def test_peers_come_and_go() -> None:
             again = came.get(timeout=LIMIT_SECONDS)
             assert again != there
         server.on_peer(came.put)  # those that are there
+
+
+def test_waits_that_time_out_leave_nothing_behind() -> None:
+    class Native:
+        asked = 0
+
+        def share(self) -> Native:
+            return self
+
+        def notify(self, queue: object, token: int) -> None:
+            self.asked += 1
+
+    native: Any = Native()
+    for _ in range(10):
+        assert not tw.Peer(native, Limits()).wait_gone(0.0)
+    assert native.asked == 1
 
 
 def test_callbacks_for_peers_keep_no_server_alive() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.rpc.pairings import DATA_PLANE, Pairing
+from tests.rpc.pairings import DATA_PLANE, Pairing, local
 from tests.rpc.service import LIMIT_SECONDS, path, refuse
 
 
@@ -324,6 +324,133 @@ def test_server_cancels_while_it_reads(channel: Any, pairing: Pairing, key: str)
             assert recall(channel, key) == b"RpcError"
     finally:
         over.set()
+
+
+def handlers(**made: Any) -> tuple[grpc.GenericRpcHandler, ...]:
+    return (grpc.method_handlers_generic_handler("test.Own", made),)
+
+
+def test_the_end_of_another_call_is_an_error_of_the_handler(pairing: Pairing) -> None:
+    held: queue.Queue[grpc.ServicerContext] = queue.Queue()
+    over, gate, taken = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    def hold(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.add_callback(over.set)
+        held.put(context)
+        gate.wait(LIMIT_SECONDS)
+        return b""
+
+    def use(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        other = held.get(timeout=LIMIT_SECONDS)
+        taken.release()
+        yield b"held"
+        over.wait(LIMIT_SECONDS)
+        other.send_initial_metadata(())
+
+    def use_once(request: bytes, context: grpc.ServicerContext) -> bytes:
+        return b"".join(use(request, context))
+
+    own = handlers(
+        hold=grpc.unary_unary_rpc_method_handler(hold),
+        use=grpc.unary_stream_rpc_method_handler(use),
+        use_once=grpc.unary_unary_rpc_method_handler(use_once),
+    )
+    with local(pairing.server, handlers=own) as server, pairing.channel(server.target) as channel:
+        try:
+            held_call = channel.unary_unary("/test.Own/hold").future(b"")
+            stream = channel.unary_stream("/test.Own/use")(b"", timeout=LIMIT_SECONDS)
+            assert next(stream) == b"held"
+            assert taken.acquire(timeout=LIMIT_SECONDS)
+            assert held_call.cancel()
+            error = error_of(stream)
+            assert error.code() is grpc.StatusCode.UNKNOWN
+            assert error.details().startswith("Exception iterating responses: ")
+            over.clear()
+            held_call = channel.unary_unary("/test.Own/hold").future(b"")
+            used = channel.unary_unary("/test.Own/use_once").future(b"", timeout=LIMIT_SECONDS)
+            assert taken.acquire(timeout=LIMIT_SECONDS)
+            assert held_call.cancel()
+            assert used.code() is grpc.StatusCode.UNKNOWN
+            assert used.details().startswith("Exception calling application: ")
+        finally:
+            gate.set()
+
+
+@pytest.mark.parametrize("pairing", DATA_PLANE, ids=str)
+def test_requests_of_another_call_that_ends(pairing: Pairing) -> None:
+    """By gRPC their iterator sometimes ends as if the requests had."""
+    held: queue.Queue[Iterator[bytes]] = queue.Queue()
+    gate = threading.Event()
+
+    def hold(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        held.put(requests)
+        gate.wait(LIMIT_SECONDS)
+        return b""
+
+    def take(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        yield from held.get(timeout=LIMIT_SECONDS)
+
+    def requests() -> Iterator[bytes]:
+        yield b"1"
+        gate.wait(LIMIT_SECONDS)
+
+    own = handlers(
+        hold=grpc.stream_unary_rpc_method_handler(hold),
+        take=grpc.unary_stream_rpc_method_handler(take),
+    )
+    with local(pairing.server, handlers=own) as server, pairing.channel(server.target) as channel:
+        try:
+            holding = channel.stream_unary("/test.Own/hold").future(requests())
+            taken = channel.unary_stream("/test.Own/take")(b"", timeout=LIMIT_SECONDS)
+            assert next(taken) == b"1"
+            assert holding.cancel()
+            assert error_of(taken).code() is grpc.StatusCode.UNKNOWN
+        finally:
+            gate.set()
+
+
+def test_a_reader_of_requests_ends_with_the_handler(pairing: Pairing) -> None:
+    """A thread that the handler has left behind, while the client's stream is still open."""
+    ends: queue.Queue[object] = queue.Queue()
+    gate = threading.Event()
+
+    def read(requests: Iterator[bytes]) -> None:
+        try:
+            ends.put(list(requests))
+        except BaseException as error:
+            ends.put(error)
+
+    def leave(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        threading.Thread(target=read, args=[requests], daemon=True).start()
+        yield b"left"
+
+    def leave_once(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        return next(leave(requests, context))
+
+    def refuse_all(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        leave_once(requests, context)
+        context.abort(grpc.StatusCode.ABORTED, "enough")
+
+    def requests() -> Iterator[bytes]:
+        gate.wait(LIMIT_SECONDS)
+        yield from ()
+
+    own = handlers(
+        leave=grpc.stream_stream_rpc_method_handler(leave),
+        leave_once=grpc.stream_unary_rpc_method_handler(leave_once),
+        refuse_all=grpc.stream_unary_rpc_method_handler(refuse_all),
+    )
+    with local(pairing.server, handlers=own) as server, pairing.channel(server.target) as channel:
+        try:
+            assert list(channel.stream_stream("/test.Own/leave")(requests())) == [b"left"]
+            assert ends.get(timeout=LIMIT_SECONDS) == []
+            assert channel.stream_unary("/test.Own/leave_once")(requests()) == b"left"
+            assert ends.get(timeout=LIMIT_SECONDS) == []
+            method = channel.stream_unary("/test.Own/refuse_all")
+            assert error_of(lambda: method(requests())).code() is grpc.StatusCode.ABORTED
+            assert ends.get(timeout=LIMIT_SECONDS) == []
+        finally:
+            gate.set()
 
 
 def test_request_iterator_that_raises(channel: Any, caplog: pytest.LogCaptureFixture) -> None:

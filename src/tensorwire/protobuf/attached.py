@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
@@ -46,8 +49,9 @@ class Attached(Generic[M]):
 
     Attaching does not copy: the buffer is read when the message is sent, once for each time. It is
     what exports the buffer protocol or DLPack, or a tensor of NumPy, PyTorch, TensorFlow or JAX in
-    host memory; its elements travel in C order, and one that is laid out differently is copied
-    then and there. What a stock peer gets is the message with the bytes in their fields.
+    host memory; its elements, of any kind but Python objects, travel in C order, and one that is
+    laid out differently is copied then and there. What a stock peer gets is the message with the
+    bytes in their fields.
 
     Views are read-only. Those of a received message lie over what was received, and hold it for as
     long as they, or arrays over them, live. What was not attached is read from ``message``.
@@ -116,6 +120,8 @@ class Attached(Generic[M]):
         """Detaches what is attached there or below. The message keeps its empty bytes. Raises
         ``KeyError`` when nothing is."""
         steps = path if isinstance(path, tuple) else (path,)
+        with contextlib.suppress(KeyError, IndexError, TypeError):  # the place has left the message
+            steps = _locate(self.message, path)[2]
         below = [where for where in self._buffers if where[: len(steps)] == steps]
         if not below:
             raise KeyError(f"nothing is attached to {path!r}")
@@ -250,10 +256,34 @@ def _key(values: Any, field: AnyField, key: Any, create: bool) -> Any:
 def _memory(value: Buffer | Any) -> memoryview:
     if isinstance(value, bytes):
         return memoryview(value)
-    host = frameworks.as_host(value)
-    if host is None:
-        raise TypeError(f"a {type(value).__name__} is no buffer and no tensor")
-    return frameworks.raw(host.array)
+    try:
+        host = frameworks.as_host(value)
+    except TypeError:
+        array = _exported(value)
+        if array is None:
+            raise
+    else:
+        if host is None:
+            raise TypeError(f"a {type(value).__name__} is no buffer and no tensor")
+        array = host.array
+    return frameworks.raw(np.ascontiguousarray(array))
+
+
+def _exported(value: Any) -> frameworks.Array | None:
+    """Memory whose elements no tensor has: byte strings, structures. None: there is none, or it
+    holds Python objects."""
+    if isinstance(value, (str, np.ma.MaskedArray)):
+        return None
+    if isinstance(value, np.ndarray):
+        return None if value.dtype.hasobject else value
+    try:
+        view = memoryview(value)
+    except TypeError:
+        return None
+    if "O" in re.sub(":[^:]*:", "", view.format):  # without names of fields
+        return None
+    # NumPy guesses at structures of ctypes, so that it gets nothing but bytes where it can.
+    return np.frombuffer(view, np.uint8) if view.c_contiguous else np.asarray(view)
 
 
 def _serialized(message: Any, tree: Mapping[Any, Any]) -> Iterator[Piece]:

@@ -13,6 +13,7 @@ from tensorwire import rpc
 from tensorwire.protobuf.attached import Attached, received
 from tensorwire.protobuf.fields import Choice, Plan, plan_of
 from tensorwire.protobuf.wire import LARGE, take_apart
+from tensorwire.rpc.client.multicallable import Calling
 from tensorwire.rpc.instrumentation import bare
 
 S = TypeVar("S")
@@ -29,7 +30,7 @@ def stub(
 ) -> S:
     """``stub_class(channel)`` whose methods take messages, and ``Attached`` in place of them.
 
-    channel: of tensorwire or stock, with or without interceptors around it.
+    channel: of tensorwire, a peer among them, or stock, with or without interceptors around it.
 
     views: which bytes fields of replies come as views. The methods whose replies have such fields,
     at any depth, return ``Attached``, whoever sent them; the others return messages, as all do with
@@ -39,7 +40,7 @@ def stub(
 
     Raises ``ValueError`` for a name that no reply has a bytes field of.
     """
-    codec = Codec(views, isinstance(bare(channel), rpc.Channel))
+    codec = Codec(views, isinstance(bare(channel), Calling))
     made = stub_class(_Channel(channel, codec))
     codec.check("reply")
     return made

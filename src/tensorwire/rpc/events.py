@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable
@@ -26,6 +27,8 @@ class _Events:
         self._thread: threading.Thread | None = None
         self._tokens = itertools.count(1)
         self._callbacks: dict[int, Callable[[], object]] = {}
+        self._gone_lock = threading.Lock()
+        self._gone: dict[_core.Peer, threading.Event] = {}
 
     def watch(self, call: Ending, callback: Callable[[], object]) -> None:
         with self._lock:
@@ -41,6 +44,21 @@ class _Events:
         except BaseException:
             del self._callbacks[token]
             raise
+
+    def gone(self, peer: _core.Peer) -> threading.Event:
+        with self._gone_lock:
+            gone = self._gone.get(peer)
+            if gone is None:
+                peer = peer.share()  # which keeps no link open
+                gone = threading.Event()
+                self.watch(peer, functools.partial(self._set_gone, peer))
+                self._gone[peer] = gone
+        return gone
+
+    def _set_gone(self, peer: _core.Peer) -> None:
+        with self._gone_lock:
+            gone = self._gone.pop(peer)
+        gone.set()
 
     def _run(self) -> None:
         while (tokens := self._queue.wait()) is not None:
@@ -66,3 +84,8 @@ def watch(call: Ending, callback: Callable[[], object]) -> None:
     """Runs ``callback`` in the events thread once the call has ended, or the peer is gone. Its
     exceptions are logged."""
     _events.get().watch(call, callback)
+
+
+def gone(peer: _core.Peer) -> threading.Event:
+    """What is set once the peer is gone: one thing for all who wait for that, however often."""
+    return _events.get().gone(peer)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tensorwire import rpc, tensors
+from tensorwire.rpc.client.multicallable import Calling
 from tensorwire.rpc.instrumentation import bare
 
 
@@ -28,8 +29,8 @@ def as_encoded(message: Any) -> Any:
 
 
 def encoder_for(transport: object) -> Callable[[object], Any]:
-    """Encodes into segments for a channel or server of tensorwire, whatever interceptors are around
-    it, into joined bytes for others."""
-    if isinstance(bare(transport), (rpc.Channel, rpc.Server)):
+    """Encodes into segments for a channel, peer or server of tensorwire, whatever interceptors are
+    around it, into joined bytes for others."""
+    if isinstance(bare(transport), (Calling, rpc.Server)):
         return tensors.dumps
     return lambda obj: tensors.join(tensors.dumps(obj))

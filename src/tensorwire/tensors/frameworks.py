@@ -262,10 +262,10 @@ def writable_from_memory(head: TensorHead, memory: BytesLike) -> tuple[Array, st
     dtype = dtypes.resolve(head.dtype)
     alias = _alias(head, memory)
     array = _view(head, memory if alias is None else alias, dtype)
-    if alias is not None:
-        array.flags.writeable = True
-        return array, ""
-    return (array.copy(order="K"), READ_ONLY) if head.nbytes else (array, "")
+    if alias is None:
+        return array.copy(order="K"), READ_ONLY
+    array.flags.writeable = True
+    return array, ""
 
 
 def of_array(array: Array, framework: Framework) -> Any:
@@ -330,10 +330,10 @@ def _is_private(memory: Any) -> bool:
 
 
 def _alias(head: TensorHead, memory: BytesLike) -> Any:
-    """The memory as bytes that may be written without harm to anybody else. None: it has none, or
-    has to be copied."""
+    """The memory as bytes that may be written without harm to anybody else. None: it has to be
+    copied."""
     if not head.nbytes:
-        return None
+        return bytearray()  # NumPy makes no array writable again over read-only memory
     if _is_private(memory):
         received: Any = memory
         return np.asarray(_Alias(np.frombuffer(received, np.uint8)))
@@ -346,7 +346,7 @@ def _writable(head: TensorHead, memory: BytesLike, dtype: dtypes.DType) -> tuple
     array = _view(head, memory if alias is None else alias, dtype)
     if not dtype.isnative:
         return array.astype(dtype.newbyteorder("="), order="K"), BYTE_ORDER
-    if alias is None and head.nbytes:
+    if alias is None:
         return array.copy(order="K"), READ_ONLY
     if not array.flags.aligned:
         return array.copy(order="K"), UNALIGNED
@@ -393,7 +393,7 @@ def _to_tensorflow(head: TensorHead, memory: BytesLike) -> tuple[object, str]:
     if name in dtypes.EXTENDED and not bitcast:
         # TensorFlow has no bitcast to these; its conversion from NumPy copies.
         return tensorflow.convert_to_tensor(array.view(dtypes.resolve(name))), copied or PACKED
-    if copied or array.ctypes.data % _ALIGNMENT:
+    if copied or (head.nbytes and array.ctypes.data % _ALIGNMENT):
         if bitcast:
             tensor = tensorflow.convert_to_tensor(array)
             return tensorflow.bitcast(tensor, name), copied or UNALIGNED

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -177,9 +176,7 @@ class Peer(Calling):
 
     def wait_gone(self, timeout: float | None = None) -> bool:
         """Waits until it is gone. timeout: seconds. False: it is not."""
-        gone = threading.Event()
-        events.watch(self._native, gone.set)
-        return wait(gone, timeout)
+        return wait(events.gone(self._native), timeout)
 
     def close(self) -> None:
         """Ends the link, with all calls on it (CANCELLED) and all accesses. What was received stays

@@ -237,6 +237,7 @@ class Uplink:
         so far; ``lost``: those that have ended; ``failures``: attempts that failed in a row;
         ``link``: counters of the link, None where gRPC is used."""
         with self._lock:
+            self._look()
             link, path, route = self.link, self._path, self._route
             return {
                 "target": self.target,
@@ -260,6 +261,7 @@ class Uplink:
             if self._closing.is_set():
                 return
             self._closing.set()
+            self._look()
             link, self.link = self.link, None
             stock, path = self._stock, self._path
         if lifetime.generation() != self._generation:
@@ -419,6 +421,12 @@ class Uplink:
         for name in found.unreached:
             registry.FAILED.get().count(name)
         return found
+
+    def _look(self) -> None:
+        """Lock held. Notes the end of a link that no call has met."""
+        link = self.link
+        if link is not None and not link.alive and lifetime.generation() == self._generation:
+            self._lost(link)
 
     def _lost(self, link: _core.Peer) -> None:
         """Lock held. The link has gone; attempts begin anew."""

@@ -43,8 +43,8 @@ def stream_unary(method: Method, call: _core.ServerCall) -> Ending:
     try:
         response = method.enter().run(method.behavior, requests, context)
     except BaseException as error:
-        return _failed(context, error)
-    return _respond(method, context, response)
+        return _ended(context, _failed(context, error))
+    return _ended(context, _respond(method, context, response))
 
 
 def unary_stream(method: Method, call: _core.ServerCall) -> Ending:
@@ -59,7 +59,7 @@ def unary_stream(method: Method, call: _core.ServerCall) -> Ending:
 def stream_stream(method: Method, call: _core.ServerCall) -> Ending:
     context = CallContext(call)
     requests = _Requests(method, call, context)
-    return method.enter().run(_stream, method, call, context, requests)
+    return _ended(context, method.enter().run(_stream, method, call, context, requests))
 
 
 def _stream(method: Method, call: _core.ServerCall, context: CallContext, argument: Any) -> Ending:
@@ -93,6 +93,7 @@ def non_blocking(method: Method, call: _core.ServerCall) -> Ending:
     def send(response: Any) -> None:
         """None ends the call."""
         if response is None:
+            context.over = True
             call.finish(*context.ending())
             return
         try:
@@ -105,6 +106,7 @@ def non_blocking(method: Method, call: _core.ServerCall) -> Ending:
             context.began = True
             return
         if ending is not None:
+            _ended(context, ending)
             call.finish(*ending)
 
     try:
@@ -118,7 +120,7 @@ def non_blocking(method: Method, call: _core.ServerCall) -> Ending:
     try:
         method.enter().run(method.behavior, argument, context, send)
     except BaseException as error:
-        return _failed(context, error)
+        return _ended(context, _failed(context, error))
     return None
 
 
@@ -174,7 +176,8 @@ def _request(method: Method, call: _core.ServerCall, context: CallContext) -> An
 
 
 class _Requests:
-    """The request iterator. Once the call has ended at the client it raises CallEndedError."""
+    """The request iterator. Once the call has ended at the client it raises CallEndedError; a
+    thread that still reads when the handler has ended the call gets no further request."""
 
     def __init__(self, method: Method, call: _core.ServerCall, context: CallContext) -> None:
         self._messages = call.messages(method.raw)
@@ -189,12 +192,15 @@ class _Requests:
         try:
             message = next(self._messages)
         except _core.StatusError as error:
+            if self._context.over:
+                raise StopIteration from None
             raise status.CallEndedError(error.details) from None
         deserializer = self._deserializer
         if deserializer is None:
             return message
         request = deserialized(deserializer, message, "request")
         if request is None:
+            self._context.over = True
             self._call.finish(*self._context.ending(*_BAD_REQUEST))
             raise StopIteration
         return request
@@ -210,6 +216,13 @@ def _bad_response(context: CallContext) -> Ending:
     return (*context.ending(status.INTERNAL, "Failed to serialize response!"), None)
 
 
+def _ended(context: CallContext, ending: Ending) -> Ending:
+    """Notes, for threads that read requests, that the handler ends the call, not the client."""
+    if ending is not None:
+        context.over = context.is_active()
+    return ending
+
+
 def _over(call: _core.ServerCall, context: CallContext, error: _core.StatusError) -> Ending:
     """After an error of the runtime: mostly the call is over, else it ends with that error."""
     return (*context.ending(error.code, error.details), None) if call.active else None
@@ -217,8 +230,8 @@ def _over(call: _core.ServerCall, context: CallContext, error: _core.StatusError
 
 def _failed(context: CallContext, error: BaseException, iterating: bool = False) -> Ending:
     """The ending of a call whose handler raised."""
-    if isinstance(error, status.CallEndedError):
-        return None
+    if isinstance(error, status.CallEndedError) and not context.is_active():
+        return None  # an error of another call's end leaves this one to be ended
     if context.aborted:
         return (*context.ending(status.UNKNOWN, "RPC Aborted"), None)
     doing = "iterating responses" if iterating else "calling application"

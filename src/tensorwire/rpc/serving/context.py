@@ -24,6 +24,10 @@ NO_DEADLINE: Final = 9.2e18
 """Seconds. A number, as with grpcio: handlers compare it."""
 
 
+_MOST_DETAILS: Final = 64 << 10
+"""Bytes in UTF-8. With more, a call would end with an error of its own."""
+
+
 class AbortedError(Exception):
     """Ends a handler that called ``abort``."""
 
@@ -40,6 +44,8 @@ class CallContext(grpc.ServicerContext):
     _bad_trailing: metadata.MetadataError | None = None
     began = False
     """Initial metadata, or a response, has been sent."""
+    over = False
+    """The handler of a call with streamed requests has ended it, before its client did."""
 
     def __init__(self, call: _core.ServerCall) -> None:
         self._call = call
@@ -52,7 +58,9 @@ class CallContext(grpc.ServicerContext):
         if not code:
             details = ""  # as with grpcio, also where the handler has set some
         elif self.chosen_details is not None:
-            details = self.chosen_details.decode("utf-8", "replace")
+            details = _sendable(self.chosen_details.decode("utf-8", "replace"))
+        else:
+            details = _sendable(details)
         trailing = self.chosen_trailing
         if trailing is not None and self._bad_trailing is not None:
             return status.INTERNAL, f"Invalid metadata: {self._bad_trailing}", None
@@ -134,7 +142,9 @@ class CallContext(grpc.ServicerContext):
         return self.chosen_code  # type: ignore[return-value]  # None before it is set, as with grpcio
 
     def set_details(self, details: str | bytes) -> None:
-        self.chosen_details = details if isinstance(details, bytes) else details.encode()
+        if not isinstance(details, bytes):
+            details = details.encode("utf-8", "replace")
+        self.chosen_details = details
 
     def details(self) -> bytes:
         return self.chosen_details  # type: ignore[return-value]  # None before it is set
@@ -158,7 +168,7 @@ class CallContext(grpc.ServicerContext):
     def end(self, code: grpc.StatusCode, details: str) -> bool:
         """Ends the call, whatever its handler does, which may be waiting for the client. False: it
         had ended."""
-        return self._call.finish(status.NUMBERS[code], details, None)
+        return self._call.finish(status.NUMBERS[code], _sendable(details), None)
 
     def set_compression(self, compression: grpc.Compression) -> None:
         """Accepted; the data plane does not compress."""
@@ -171,6 +181,11 @@ class CallContext(grpc.ServicerContext):
     @property
     def _state(self) -> _State:
         return _State(self)
+
+
+def _sendable(details: str) -> str:
+    """With what is no text replaced, as a lone surrogate of a file's name, and not too long."""
+    return details.encode("utf-8", "replace")[:_MOST_DETAILS].decode("utf-8", "ignore")
 
 
 class _State:

@@ -26,6 +26,7 @@ _NOT_FOUND: Final = (status.UNIMPLEMENTED, "Method not found!", None, None)
 _EXHAUSTED: Final = (status.RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!", None, None)
 _BAD_RESPONSE: Final = (status.INTERNAL, "Failed to serialize response!", None, None)
 _NO_POOL: Final = (status.UNAVAILABLE, "the server's thread pool has been shut down", None, None)
+_NOT_SERVED: Final = (status.INTERNAL, "the server could not serve the call", None, None)
 _BROKEN_LOOK_UP: Final = (status.UNKNOWN, "Error in service handler!", None, None)
 
 
@@ -69,7 +70,7 @@ class Dispatcher:
             self._place(call)
         except Exception:
             LOGGER.exception("exception while a call was handed to the pool")
-            call.finish(status.INTERNAL, "the server could not serve the call", None)
+            call.finish(*_NOT_SERVED)
 
     def _place(self, call: _core.ServerCall) -> None:
         methods = self._methods
@@ -84,22 +85,27 @@ class Dispatcher:
             self._waiting.add(call)
             try:
                 self._pool.submit(self._work)
-            except RuntimeError:
-                if not self._waiting.remove(call):
-                    return  # the job of another call has taken it
-                self._leave()
-                call.finish(*_NO_POOL)
+            except Exception as error:
+                if self._waiting.remove(call):  # else the job of another call has taken it
+                    self._not_taken(call, error)
 
     def _submit_elsewhere(self, call: _core.ServerCall, method: Method) -> None:
         """To the pool that the handler brings along. The limit has let the call in."""
         try:
             method.pool.submit(self._serve_elsewhere, call, method)
-        except PoolFullError as error:
-            self._leave()
+        except Exception as error:
+            self._not_taken(call, error)
+
+    def _not_taken(self, call: _core.ServerCall, error: Exception) -> None:
+        """Ends a call that the limit has let in, and that a pool does not take."""
+        self._leave()
+        if isinstance(error, PoolFullError):
             call.finish(status.RESOURCE_EXHAUSTED, str(error), None)
-        except RuntimeError:
-            self._leave()
+        elif isinstance(error, RuntimeError):
             call.finish(*_NO_POOL)
+        else:
+            LOGGER.error("a thread pool has not taken a call", exc_info=error)
+            call.finish(*_NOT_SERVED)
 
     # ------------------------------------------------------------------------------- in the pool
 
