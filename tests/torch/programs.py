@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import time
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -375,6 +377,23 @@ def messages(rank: int, size: int) -> list[float]:
     sent.wait()
     assert small.item() == source + 20.0
     return [into.min().item(), into.max().item(), heard, source]
+
+
+def a_tag_for_each_step(rank: int, size: int) -> int:
+    """The threads that are left of messages that have ended, but for one that comes once more."""
+    one = torch.ones(1)
+    for tag in (*range(100, 150), 100):
+        (dist.recv if rank else dist.send)(one, 1 - rank, tag=tag)
+    end = time.monotonic() + 20
+    while (left := _own_threads()) and time.monotonic() < end:
+        time.sleep(0.01)
+    (dist.recv if rank else dist.send)(one, 1 - rank, tag=100)
+    return left
+
+
+def _own_threads() -> int:
+    names = (each / "comm" for each in Path("/proc/self/task").iterdir())
+    return sum(each.read_text().startswith("tw-torch") for each in names if each.exists())
 
 
 def refusals(rank: int, size: int) -> list[str]:

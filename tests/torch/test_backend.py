@@ -94,6 +94,10 @@ def test_messages(two: Ranks, transport: str) -> None:
     assert found == [[1.0, 1.0, 11.0, 1], [0.0, 0.0, 10.0, 0]]
 
 
+def test_a_message_that_has_ended_leaves_no_thread(two: Ranks) -> None:
+    assert two.results(programs.a_tag_for_each_step) == [0, 0]
+
+
 def test_what_cannot_be_done_is_refused(two: Ranks) -> None:
     for found in two.results(programs.refusals):
         assert all(text.startswith("DistBackendError") for text in found), "\n".join(found)

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -24,6 +25,8 @@ struct Lane::State {
 };
 
 namespace {
+// For so long a thread waits for the next operation: messages have a lane for each tag.
+constexpr std::chrono::milliseconds kIdle{250};
 thread_local const void* mine = nullptr;  // the state of the lane of which this is the thread
 }  // namespace
 
@@ -101,8 +104,12 @@ void Lane::run(const std::shared_ptr<State>& state) {
   mine = state.get();
   std::unique_lock lock(state->mutex);
   for (;;) {
-    state->changed.wait(lock,
-                        [&] { return !state->running && (!state->jobs.empty() || state->closed); });
+    const auto due = [&] { return !state->running && (!state->jobs.empty() || state->closed); };
+    if (!state->changed.wait_for(lock, kIdle, due)) {
+      if (state->running || !state->jobs.empty()) continue;
+      state->thread.detach();  // the next operation starts another
+      return;
+    }
     if (state->jobs.empty()) return;
     Job job = std::move(state->jobs.front());
     state->jobs.pop_front();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations in the order in which they were begun, by a thread that starts with the first that its
-// caller does not run.
+// caller does not run, and ends once there was none for a while.
 #pragma once
 
 #include <sys/types.h>
