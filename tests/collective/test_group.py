@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent import futures
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -318,6 +318,11 @@ def refuse_and_go_on(group: Group) -> None:
         group.reduce_scatter(array, rows=[1, 2])
     with pytest.raises(ValueError, match="array 1 is read-only"):
         group.all_reduce_many([array, frozen])
+    for many in (group.all_reduce_many, group.all_gather_many, group.reduce_scatter_many):
+        with pytest.raises(TypeError, match=r"array 1 is a builtins\.list, and has to be of N"):
+            many([array, cast("np.ndarray[Any, Any]", [1.0])])
+    with pytest.raises(TypeError, match=r"out is a builtins\.list"):
+        group.receive_any(cast("np.ndarray[Any, Any]", [1.0]))
     with pytest.raises(ValueError, match="cannot be shared"):
         group.reduce_scatter_many([np.ones(group.size), np.ones(group.size + 1)])
     assert (group.all_reduce(array + 1) == 2).all()

@@ -36,6 +36,16 @@ TYPES: Final[dict[str, int]] = {
 _known: Final[dict[np.dtype[Any], int]] = {}
 
 
+def refuse_others(array: object, what: str) -> None:
+    """Raises TypeError where it is no array of NumPy."""
+    if not isinstance(array, np.ndarray):
+        kind = f"{type(array).__module__}.{type(array).__name__}"
+        raise TypeError(
+            f"{what} is a {kind}, and has to be of NumPy; operations of one array take those of "
+            "other frameworks, and lists of them"
+        )
+
+
 def type_of(array: Array) -> int:
     kind = _known.get(array.dtype)
     if kind is not None:
@@ -90,6 +100,7 @@ def apart(array: Array, out: Array, own: tuple[Array, Array] | None = None) -> A
 
 def check_writable(array: Array, name: str) -> None:
     """Each of its elements can be written, and is no other one."""
+    refuse_others(array, name)
     if not array.flags.writeable:
         raise ValueError(f"{name} is read-only")
     if array.flags.c_contiguous:

@@ -4,21 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from tensorwire.collective.arrays import Array, check_writable, type_of
+from tensorwire.collective.arrays import Array, check_writable, refuse_others, type_of
 
 _ALONE: Final = 64 << 10
 """Bytes from which on an array goes alone: copying it costs more than waiting once more."""
 _TOGETHER: Final = 4 << 20
 
 
+def kinds(arrays: Sequence[Array]) -> dict[np.dtype[Any], int]:
+    """The core's number of each type. Raises TypeError where the core knows none."""
+    for i, array in enumerate(arrays):
+        refuse_others(array, f"array {i}")
+    return {array.dtype: type_of(array) for array in arrays}
+
+
 def check(arrays: Sequence[Array]) -> None:
     """Each can be written, and has a type that the core knows."""
+    kinds(arrays)
     for i, array in enumerate(arrays):
-        type_of(array)
         check_writable(array, f"array {i}")
 
 

@@ -351,7 +351,7 @@ class Movements(Communicator):
         many arrays of the same shapes and types. ``timeout`` is for each operation that they make
         up."""
         many = list(arrays)
-        kinds = {array.dtype: type_of(array) for array in many}
+        kinds = coalescing.kinds(many)
 
         def gather(row: Array) -> Array:
             rows = np.empty((self.size, row.size), row.dtype)

@@ -244,7 +244,7 @@ class Reductions(Communicator):
         one. The ranks give as many arrays of the same shapes and types. ``timeout`` is for each
         operation that they make up."""
         many, reduction = list(arrays), number_of(op)
-        kinds = {array.dtype: type_of(array) for array in many}
+        kinds = coalescing.kinds(many)
         shares = [shares_of(array, None, self.size, "rows")[0] for array in many]
 
         def scatter(rows: Array) -> Array:
