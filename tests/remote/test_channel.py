@@ -57,10 +57,16 @@ def test_tensors_come_in_their_order(shared: Pair, spec: TensorSpec) -> None:
             sender.put(item(1))
 
 
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
-def test_scalars_come_as_scalars(shared: Pair, framework: Any) -> None:
-    if framework == "torch":
-        pytest.importorskip("torch")
+def test_scalars_come_as_scalars(shared: Pair) -> None:
+    _scalars(shared, "numpy")
+
+
+def test_scalars_come_as_those_of_frameworks(shared: Pair) -> None:
+    pytest.importorskip("torch")
+    _scalars(shared, "torch")
+
+
+def _scalars(shared: Pair, framework: Any) -> None:
     spec = TensorSpec((), "float32")
     with (
         remote.receiver(shared.host, "c", spec, depth=2) as receiver,
