@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server with a queue, in this process."""
+"""A server with a queue, and threads, in this process."""
 
 from __future__ import annotations
 
@@ -88,3 +88,9 @@ def start() -> Iterator[Callable[..., forked.Child]]:
             return child
 
         yield started
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(24) as made:
+        yield made
