@@ -16,9 +16,12 @@ LIMIT_SECONDS: Final = 30
 
 def _stands_still(pid: int) -> bool:
     """Whether each thread does (proc(5): the state comes after the name, which is in brackets)."""
-    states = (
-        each.read_text().rpartition(")")[2] for each in Path(f"/proc/{pid}/task").glob("*/stat")
-    )
+    try:
+        states = [
+            each.read_text().rpartition(")")[2] for each in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+    except (FileNotFoundError, ProcessLookupError):  # a thread that ends has not stopped
+        return False
     return all(state.split()[0] in "Tt" for state in states)
 
 

@@ -7,6 +7,7 @@ import gc
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -392,8 +393,12 @@ def a_tag_for_each_step(rank: int, size: int) -> int:
 
 
 def _own_threads() -> int:
-    names = (each / "comm" for each in Path("/proc/self/task").iterdir())
-    return sum(each.read_text().startswith("tw-torch") for each in names if each.exists())
+    left = 0
+    for each in Path("/proc/self/task").iterdir():
+        # A thread that ends meanwhile takes its folder along.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            left += (each / "comm").read_text().startswith("tw-torch")
+    return left
 
 
 def refusals(rank: int, size: int) -> list[str]:
