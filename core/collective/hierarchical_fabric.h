@@ -50,7 +50,7 @@ class HierarchicalFabric final : public Fabric {
   Status between(const Pending& now, const Speakers& who, bool begun, Steps&& steps);
   // Whether ranks of this host call something else, which wait for this one while it waits for
   // messages of others. For as long as `call` is there.
-  Messages::Look look(const CollectiveCall& call, bool begun) const {
+  Look look(const CollectiveCall& call, bool begun) const {
     if (!local_) return {};
     return [local = local_.get(), &call, begun] { return local->disagreement(call, begun); };
   }

@@ -8,17 +8,27 @@ namespace {
 
 constexpr const char* kWord = "/tensorwire.group/Word";
 constexpr const char* kTake = "/tensorwire.group/Take";
-constexpr const char* kKey = "word-bin";
+constexpr const char* kWaits = "/tensorwire.group/Waits";
+constexpr const char* kWordKey = "word-bin";
+constexpr const char* kCallKey = "call-bin";
 
 }  // namespace
 
+void MemberPort::send(const char* method, const char* key, std::string_view bytes) {
+  auto call = new_call(kForever);
+  if (!call) return;
+  const wire::MetadataEntry entry{key, bytes};
+  (void)(*call)->begin(method, {&entry, 1}, {}, false, true, false);
+}
+
 void MemberPort::say(const Word& word) {
+  link_.surely([&] { send(kWord, kWordKey, encode_word(word)); });
+}
+
+void MemberPort::say(const NumberedCall& call) {
   link_.surely([&] {
-    auto call = new_call(kForever);
-    if (!call) return;
-    const std::string bytes = encode_word(word);
-    const wire::MetadataEntry entry{kKey, bytes};
-    (void)(*call)->begin(kWord, {&entry, 1}, {}, false, true, false);
+    const auto bytes = encode_step({call.sequence, 0, call.call, Algorithm::kNone});
+    send(kWaits, kCallKey, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   });
 }
 
@@ -56,12 +66,18 @@ Status MemberPort::on_request(Ref<Parcel> message) {
     owner_->asked(rank_, *this, message->stream());
     return {};
   }
-  if (header->method != kWord) return CallPort::on_request(std::move(message));
+  if (header->method != kWord && header->method != kWaits)
+    return CallPort::on_request(std::move(message));
   for (const wire::MetadataEntry& entry : header->initial) {
-    if (entry.key != kKey) continue;
-    const auto word = decode_word(entry.value, owner_->size());
-    if (!word) return word.status();
-    owner_->heard(rank_, *this, *word);
+    if (entry.key == kWordKey) {
+      const auto word = decode_word(entry.value, owner_->size());
+      if (!word) return word.status();
+      owner_->heard(rank_, *this, *word);
+    } else if (entry.key == kCallKey) {
+      const auto step = decode_step(std::as_bytes(std::span(entry.value)));
+      if (!step) return step.status();
+      owner_->waits(rank_, {step->sequence, step->call});
+    }
   }
   answer(message->stream(), Code::kOk, "");
   return {};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "call/client.h"
+#include "collective/agreement.h"
 #include "collective/wire.h"
 #include "engine/poller.h"
 
@@ -20,6 +21,8 @@ class PortOwner : public Watcher {
   virtual void ended(int rank, const CallPort& port) noexcept = 0;
   // The other end has said it.
   virtual void heard(int from, const CallPort& port, const Word& word) = 0;
+  // The other end has waited in this operation for a while.
+  virtual void waits(int rank, const NumberedCall& call) = 0;
   // The other end would use the link, which it has made. Its question is answered, if not at once.
   virtual void asked(int rank, MemberPort& port, uint64_t question) = 0;
   // The other end may have answered such a question of this one.
@@ -32,6 +35,8 @@ class MemberPort final : public CallPort {
       : CallPort(link), owner_(std::move(owner)), rank_(rank) {}
 
   void say(const Word& word);
+  // This rank has waited there for a while.
+  void say(const NumberedCall& call);
   // Whether the other end takes the link: OK, or how else the call ends. Without memory the link is
   // lost.
   Result<Ref<ClientCall>> ask();
@@ -46,6 +51,8 @@ class MemberPort final : public CallPort {
     CallPort::end_all(why);
     owner_->ended(rank_, *this);
   }
+
+  void send(const char* method, const char* key, std::string_view bytes);
 
   const Ref<PortOwner> owner_;
   const int rank_;

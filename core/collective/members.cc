@@ -35,6 +35,20 @@ Status Members::failure() const {
   return failure_;
 }
 
+Status Members::disagreement() const {
+  Agreement& agreement = roster_->agreement();
+  if (const auto waits = agreement.untold())
+    (void)has_memory_for([&] { roster_->say_waits(*waits); });
+  const auto odd = agreement.odd();
+  return odd ? disagreement(odd->mine, odd->rank, odd->theirs) : Status();
+}
+
+Status Members::disagreement(const CollectiveCall& mine, int rank,
+                             const CollectiveCall& theirs) const {
+  return {Code::kAborted, text({name(this->rank()), " called ", mine.text(), ", but ", name(rank),
+                                " called ", theirs.text()})};
+}
+
 bool Members::gone(int rank) const {
   if (rank == this->rank()) return false;
   const Fate fate = roster_->fate(rank);

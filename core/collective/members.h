@@ -57,6 +57,13 @@ class Members {
   void look_at_hosts() const noexcept {
     (void)has_memory_for([&] { roster_->look_at_hosts(); });
   }
+  // This rank begins an operation, one after the other.
+  void begin(const NumberedCall& call) { roster_->agreement().begin(call); }
+  // By whoever waits in it, in each slice: tells the others so. ABORTED: one of them has called
+  // something else. Without memory they are not told.
+  Status disagreement() const;
+  // ... as it is said of these two.
+  Status disagreement(const CollectiveCall& mine, int rank, const CollectiveCall& theirs) const;
   // Whether the process behind a rank is gone, or has left; a group that has failed says nothing
   // of that.
   bool gone(int rank) const;
@@ -89,6 +96,20 @@ Status wait_in_slices(const Members& members, const Wait& wait, Done&& done, int
       return {Code::kCancelled, "the wait was interrupted"};
     if (now() >= wait.deadline) return {Code::kDeadlineExceeded, ""};
   }
+}
+
+// The same; look() is asked after each slice in vain, and an error of its ends the wait.
+template <class Done, class Look>
+Status wait_and_look(const Members& members, const Wait& wait, Done&& done, Look&& look,
+                     int awaited = -1) {
+  Status seen;
+  const auto over = [&](Nanos until) {
+    if (done(until)) return true;
+    seen = look();
+    return !seen.ok();
+  };
+  Status waited = wait_in_slices(members, wait, over, awaited);
+  return waited.ok() ? seen : waited;
 }
 
 }  // namespace tw::collective

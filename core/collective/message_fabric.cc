@@ -20,12 +20,13 @@ template <class Steps>
 Status MessageFabric::by(const CollectiveCall& call, const Wait& wait, Algorithm algorithm,
                          Steps&& steps) {
   way_ = way_of(algorithm);
-  Messages::Look look;
+  team_.members().begin({++sequence_, call});
+  Look look;
   if (boards_) {
     if (Status status = boards_->announce(call, wait); !status.ok()) return status;
     look = [this, &call] { return boards_->disagreement(call, true); };
   }
-  Messages messages(team_, ++sequence_, {call, wait}, algorithm, std::move(look));
+  Messages messages(team_, sequence_, {call, wait}, algorithm, std::move(look));
   Status status = steps(messages);
   if (!status.ok()) team_.members().fail(status);
   return status;

@@ -35,7 +35,7 @@ Status Messages::expect(int from, int lane) {
 Status Messages::depart(int to, Traffic& all, size_t most) {
   while (!all.leaving.empty() && (all.leaving.size() > most || all.leaving.front().ended())) {
     TaggedSend& first = all.leaving.front();
-    Status left = await_departure(team_.members(), team_.in_group(to), first, now_.wait);
+    Status left = await_departure(team_.members(), team_.in_group(to), first, now_.wait, asked());
     if (left.code() == Code::kDeadlineExceeded)
       return {left.code(),
               text({team_.name(to), " has not taken its part of ", now_.call.text(), " in time"})};
@@ -56,7 +56,7 @@ Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, i
   segments[1].data = data.data();
   segments[1].size = data.size();
   auto begun = begin_message(team_.members(), team_.in_group(to),
-                             kStepTag + static_cast<uint64_t>(lane), segments, now_.wait);
+                             kStepTag + static_cast<uint64_t>(lane), segments, now_.wait, asked());
   if (!begun) {
     if (begun.status().code() != Code::kDeadlineExceeded) return begun.status();
     return team_.late(to, now_.call.text());
@@ -68,9 +68,7 @@ Status Messages::send(int to, std::span<const std::byte> data, uint64_t total, i
 Status Messages::compare(int in_group, const StepHeader& theirs) const {
   const Members& members = team_.members();
   const int self = members.rank();
-  if (theirs.call != now_.call)
-    return {Code::kAborted, text({members.name(self), " called ", now_.call.text(), ", but ",
-                                  members.name(in_group), " called ", theirs.call.text()})};
+  if (theirs.call != now_.call) return members.disagreement(now_.call, in_group, theirs.call);
   if (theirs.sequence != sequence_)
     return {Code::kAborted, text({members.name(self), " called ", now_.call.text(),
                                   " as operation ", sequence_, " of the group, and ",
@@ -97,7 +95,7 @@ Status Messages::disagreement() const {
       if (!theirs || theirs->sequence != sequence_) continue;
       if (Status status = compare(rank, *theirs); !status.ok()) return status;
     }
-  return {};
+  return members.disagreement();
 }
 
 Status Messages::check(int from, const InMessage& message, size_t size, uint64_t total) const {
@@ -120,8 +118,7 @@ Result<Received> Messages::receive(int from, size_t size, uint64_t total, int la
     if (Status status = expect(from, lane); !status.ok()) return status;
   const Ref<TaggedReceive> first = std::move(all.expected.front());
   all.expected.pop_front();
-  auto message = await_message(team_.members(), team_.in_group(from), *first, now_.wait,
-                               [this] { return disagreement(); });
+  auto message = await_message(team_.members(), team_.in_group(from), *first, now_.wait, asked());
   if (!message) {
     if (message.status().code() != Code::kDeadlineExceeded) return message.status();
     return team_.late(from, now_.call.text());

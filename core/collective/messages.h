@@ -6,7 +6,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -39,11 +38,8 @@ class Messages {
   // at most so many and the one that it has begun.
   static constexpr size_t kLeaving = 4;
 
-  // Says whether ranks that send no messages are seen to be at another operation.
-  using Look = std::function<Status()>;
-
-  // The arguments outlive it. `algorithm`: what all ranks have chosen. `look`: asked while a wait
-  // for a message lasts.
+  // The arguments outlive it. `algorithm`: what all ranks have chosen. `look`: whether ranks of
+  // this host, which send no messages, are seen to be at another operation.
   Messages(const Team& team, uint64_t sequence, const Pending& now, Algorithm algorithm,
            Look look = {});
   // Nobody reads the caller's memory any more.
@@ -88,10 +84,13 @@ class Messages {
   Status check(int from, const InMessage& message, size_t size, uint64_t total) const;
   // ABORTED: that rank of the group is at another operation.
   Status compare(int in_group, const StepHeader& theirs) const;
-  // What compare() says of messages that have come, and that this operation does not ask for. Who
-  // waits for one neighbour finds out so that others are elsewhere: any of the group, as a rank
-  // that calls something else may speak to those that are not of this team.
+  // Asked while a wait lasts. What compare() says of messages that have come, and that this
+  // operation does not ask for: any rank of the group may send one, as one that calls something
+  // else may speak to those that are not of this team. And what else is known of the others.
   Status disagreement() const;
+  Look asked() const {
+    return [this] { return disagreement(); };
+  }
 
   const Team& team_;
   const uint64_t sequence_;

@@ -8,6 +8,12 @@
 
 namespace tw::collective {
 
+namespace {
+
+Status nothing_seen(const Look& look) { return look ? look() : Status(); }
+
+}  // namespace
+
 Status blame(const Members& members, int rank, const Status& otherwise) {
   Status why = members.failure();
   if (why.ok()) why = members.standing();
@@ -26,16 +32,15 @@ Result<InMessage> taken(TaggedReceive& receive) {
 }
 
 Result<InMessage> await_message(Members& members, int rank, TaggedReceive& receive,
-                                const Wait& wait, const std::function<Status()>& look) {
+                                const Wait& wait, const Look& look) {
   TaggedPort& port = *members.tagged(rank);
-  Status seen;
-  Status waited = wait_in_slices(members, wait, [&](Nanos until) {
-    (void)port.wait(receive, Wait{until, nullptr, nullptr});
-    if (receive.ended() || !look) return receive.ended();
-    seen = look();
-    return !seen.ok();
-  });
-  if (waited.ok()) waited = seen;
+  Status waited = wait_and_look(
+      members, wait,
+      [&](Nanos until) {
+        (void)port.wait(receive, Wait{until, nullptr, nullptr});
+        return receive.ended();
+      },
+      [&] { return nothing_seen(look); });
   if (!waited.ok() && (port.cancel(receive) || receive.status().code() == Code::kCancelled)) {
     if (waited.code() == Code::kDeadlineExceeded)
       return Status{waited.code(),
@@ -55,12 +60,13 @@ Result<InMessage> next_message(Members& members, int rank, uint64_t tag, const W
 }
 
 Result<TaggedSend> begin_message(Members& members, int rank, uint64_t tag,
-                                 std::span<OutSegment> segments, const Wait& wait) {
+                                 std::span<OutSegment> segments, const Wait& wait,
+                                 const Look& look) {
   const auto port = members.reach(rank, wait);
   if (!port) return port.status();
   std::optional<TaggedSend> begun;
   Status why;
-  Status waited = wait_in_slices(
+  Status waited = wait_and_look(
       members, wait,
       [&](Nanos until) {
         auto send = (*port)->begin(tag, segments, Wait{until, nullptr, nullptr});
@@ -72,20 +78,21 @@ Result<TaggedSend> begin_message(Members& members, int rank, uint64_t tag,
         why = send.status();
         return true;
       },
-      rank);
+      [&] { return nothing_seen(look); }, rank);
   if (!waited.ok()) return waited;
   if (!why.ok()) return blame(members, rank, why);
   return std::move(*begun);
 }
 
-Status await_departure(Members& members, int rank, TaggedSend& send, const Wait& wait) {
-  return wait_in_slices(
+Status await_departure(Members& members, int rank, TaggedSend& send, const Wait& wait,
+                       const Look& look) {
+  return wait_and_look(
       members, wait,
       [&](Nanos until) {
         (void)members.tagged(rank)->wait(send, Wait{until, nullptr, nullptr});
         return send.ended();
       },
-      rank);
+      [&] { return nothing_seen(look); }, rank);
 }
 
 Status send_message(Members& members, int rank, uint64_t tag, std::span<OutSegment> segments,

@@ -55,6 +55,7 @@ Roster::Roster(Runtime& runtime, Poller* poller, int rank, int size)
       ports_(static_cast<size_t>(size)),
       fates_(static_cast<size_t>(size)),
       hosts_(runtime.settings().group_silence),
+      agreement_(size),
       owned_(static_cast<size_t>(size)),
       connecting_(static_cast<size_t>(size)),
       offered_(static_cast<size_t>(size)),
@@ -527,6 +528,18 @@ void Roster::say_all_due() {
       word.why = why;
       port->say(word);
     }
+}
+
+void Roster::say_waits(const NumberedCall& call) {
+  if (!home_.here()) return;
+  std::vector<Ref<MemberPort>> to;
+  {
+    const MutexLock lock(mutex_);
+    if (membership_ != Membership::kSettled) return;
+    to = owned_;
+  }
+  for (const Ref<MemberPort>& port : to)
+    if (port) port->say(call);
 }
 
 void Roster::ask_who_left() {

@@ -87,11 +87,15 @@ class Roster final : public PortOwner {
     if (untold_.load(std::memory_order_relaxed)) on_timer();
     hosts_.look();
   }
+  // Tells all that there are links with in which operation this rank waits.
+  void say_waits(const NumberedCall& call);
+  Agreement& agreement() { return agreement_; }
   // For error texts: rank 3 (ipv4:10.0.0.7:4242), rank 1 (pid 4711).
   std::string name(int rank) const;
 
   void ended(int rank, const CallPort& port) noexcept override;
   void heard(int from, const CallPort& port, const Word& word) override;
+  void waits(int rank, const NumberedCall& call) override { agreement_.heard(rank, call); }
   void asked(int rank, MemberPort& port, uint64_t question) override;
   void answered(int rank, const MemberPort& port) noexcept override;
 
@@ -143,6 +147,7 @@ class Roster final : public PortOwner {
   std::atomic<bool> failed_{false};
   Event changed_;
   HostWatch hosts_;
+  Agreement agreement_;
 
   Mutex telling_;        // held until what is due has been said; taken before all others
   mutable Mutex mutex_;  // guards what follows; only those of queues are taken inside

@@ -83,7 +83,7 @@ Status SharedStages::await(const Pending& now, int rank, Ready&& ready) {
   }
   // The word is only read here; futex(2) takes it from memory that was mapped so.
   auto& wakes = const_cast<std::atomic<uint32_t>&>(board(rank).wakes);
-  Status slept = wait_in_slices(
+  Status slept = wait_and_look(
       team_.members(), now.wait,
       [&](Nanos until) {
         mine.waits_for.store(rank + 1, std::memory_order_seq_cst);
@@ -93,7 +93,8 @@ Status SharedStages::await(const Pending& now, int rank, Ready&& ready) {
         mine.waits_for.store(0, std::memory_order_relaxed);
         return ready();
       },
-      team_.in_group(rank));
+      // Ranks of other hosts may be elsewhere, and one of this host wait for them.
+      [&] { return team_.members().disagreement(); }, team_.in_group(rank));
   if (slept.code() != Code::kDeadlineExceeded) return slept;
   return team_.late(rank, now.call.text());
 }
@@ -153,8 +154,7 @@ Status SharedStages::another_call(const CollectiveCall& mine, int rank,
   const auto theirs = decode_call(said);
   if (!theirs)
     return {theirs.status().code(), text({team_.name(rank), ": ", theirs.status().details()})};
-  return {Code::kAborted, text({team_.name(rank_), " called ", mine.text(), ", but ",
-                                team_.name(rank), " called ", theirs->text()})};
+  return team_.members().disagreement(mine, team_.in_group(rank), *theirs);
 }
 
 // No entry that is looked at is written anew meanwhile: its rank waits for this one before.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <barrier>
 #include <bit>
+#include <latch>
 #include <map>
 #include <semaphore>
 #include <thread>
@@ -403,6 +404,49 @@ TEST_CASE("hierarchical: hosts that think of different roots are told") {
         group, floats(CollectiveKind::kBroadcast, group.rank() < 2 ? 1 : 0), within(20 * kSecond));
     through.arrive_and_wait();
     if (group.rank() < 2) return "";
+    return told(status) ? "" : "not told: " + status.details();
+  });
+}
+
+// Each rank calls what it gives, and all are told, though none of them sends anything.
+template <class Calls>
+void tell_all_that_wait(const Hosts& hosts, Calls&& calls) {
+  CAPTURE(hosts);
+  std::barrier through(static_cast<ptrdiff_t>(hosts.size()));
+  on(hosts, [&](Group& group) -> std::string {
+    const Status status = called(group, calls(group.rank()), within(20 * kSecond));
+    through.arrive_and_wait();
+    return told(status) ? "" : "not told: " + status.details();
+  });
+}
+
+TEST_CASE("hierarchical: ranks that wait for each other, as each takes another for the root") {
+  const auto from = [](int root) { return floats(CollectiveKind::kBroadcast, root); };
+  // Those that speak for their hosts, and then those that do not: who waits for a message of one
+  // waits for a rank that waits for one of its own host.
+  tell_all_that_wait(kInARow, [&](int rank) { return from(rank < 2 ? 2 : 0); });
+  tell_all_that_wait(kInARow, [&](int rank) { return from(rank < 2 ? 3 : 1); });
+  // Without common memory, around a circle.
+  tell_all_that_wait({0, 1, 2}, [&](int rank) { return from((rank + 1) % 3); });
+  tell_all_that_wait({0, 0, 1, 2}, [&](int rank) {
+    return from(rank < 2 ? 2 : rank == 2 ? 3 : 0);
+  });
+}
+
+// One has sent what it had to, and waits in the next operation for one that waits in the first.
+TEST_CASE("hierarchical: a rank that is ahead is told what it called otherwise before") {
+  std::latch through(2);
+  on({0, 1, 2}, [&](Group& group) -> std::string {
+    const Wait wait = within(20 * kSecond);
+    if (group.rank() == 1) {  // has nothing to look at what came to it
+      through.wait();
+      return "";
+    }
+    Status status;
+    if (group.rank() == 0) status = called(group, floats(CollectiveKind::kGather, 1), wait);
+    if (status.ok())
+      status = called(group, floats(CollectiveKind::kBroadcast, 2 - group.rank()), wait);
+    through.arrive_and_wait();
     return told(status) ? "" : "not told: " + status.details();
   });
 }
