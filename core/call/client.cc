@@ -104,7 +104,9 @@ void ClientCall::conclude(Outcome outcome) {
 // which only fences on both sides keep in this order.
 void ClientCall::on_emptied() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (peer_done()) end_as_concluded();
+  if (!peer_done()) return;
+  end_as_concluded();
+  link_.nudge(event_);  // another thread may drive the link, and wait for the end
 }
 
 void ClientCall::end_as_concluded() {

@@ -7,18 +7,22 @@ namespace tw {
 namespace flag = wire::call_flag;
 
 Status ServerPort::on_request(Ref<Parcel> message) {
-  // In this order: a call is among the others before it waits no more.
-  const bool some_wait = waiting_calls() != 0;
-  Ref<Call> call = find(message->stream());
-  if (!call && some_wait) {
+  Ref<Call> call;
+  // A call whose turn comes is among the others first, and is then given the messages that have
+  // waited, all under the lock: this one comes behind them. It waits no more after that.
+  if (waiting_calls() != 0) {
     const MutexLock lock(waiting_mutex_);
-    const size_t before = waiting_.size();
-    auto waits = waiting_.add_to(message);
-    if (!waits) return waits.status();
-    if (waiting_.size() != before) count_dropped_call();
-    waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
-    if (*waits) return {};
-    call = find(message->stream());  // its turn may just have come
+    call = find(message->stream());
+    if (!call) {
+      const size_t before = waiting_.size();
+      auto waits = waiting_.add_to(message);
+      if (!waits) return waits.status();
+      if (waiting_.size() != before) count_dropped_call();
+      waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
+      if (*waits) return {};
+    }
+  } else {
+    call = find(message->stream());
   }
   if (call) return static_cast<ServerCall&>(*call).on_message(std::move(message));
   return begin(std::move(message));

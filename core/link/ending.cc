@@ -53,10 +53,10 @@ bool Link::drained() {
   return sender_.leases() == 0 && !sender_.pending() && memory_->idle();
 }
 
-// Of a link that closes and owes nothing: the peer has yet to get the last of it.
-bool Link::lingers() {
+// Of a link that closes and owes nothing: the peer has yet to get the last of it, or still sends.
+bool Link::lingers(bool comes) {
   const MutexLock lock(send_mutex_);
-  if (sends_ != Sends::kOn || !transport_->undelivered()) return false;
+  if (!comes && (sends_ != Sends::kOn || !transport_->undelivered())) return false;
   const Nanos at = now();
   if (linger_until_ == 0) linger_until_ = at + kLinger;
   if (at >= linger_until_) return false;

@@ -23,10 +23,6 @@ Ref<OnlineThreshold> online_of(Runtime& runtime, const Profile& profile,
 
 }  // namespace
 
-// How long the background thread stays with one link: a peer that sends without end keeps it
-// neither from other links nor from deadlines.
-constexpr Nanos kTurn = 100 * kMicrosecond;
-
 // Views may die on any thread and after their link: they reach it through this.
 class Link::Returns final : public LeaseReturn {
  public:
@@ -111,13 +107,13 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
     const Sending lock(*this);
     if (sends_ == Sends::kEnded) return death();
     backlog = unsent_.load();
-    queue_fins_locked();
     try {
+      queue_fins_locked();
       outgoing = sender_.submit(stream, header, segments, event, std::move(owner));
-      // Whoever has lent its memory waits until it is free, and nothing wakes it but what is sent.
       if (outgoing) sent_locked(bytes, defer && !*outgoing);
     } catch (const std::bad_alloc&) {
-      // Half a message may be queued: the link cannot go on, and reads nobody's memory any more.
+      // Half a message, or half of what goes back, may be queued: the link cannot go on, and reads
+      // nobody's memory any more.
       const Shortage shortage;
       sends_ = Sends::kBroken;
       starved = true;
@@ -127,7 +123,7 @@ Result<Ref<Outgoing>> Link::send(uint64_t stream, std::span<const std::byte> hea
   }
   if (starved) starve();
   if (!outgoing) return outgoing;
-  // It drives while it waits.
+  // Whoever has lent its memory waits until it is free: it drives meanwhile, or somebody is told.
   after_flush(backlog, driving || *outgoing);
   return outgoing;
 }
@@ -183,10 +179,12 @@ void Link::on_timer() {
     for (auto* timer : {&defer_timer_, &return_timer_, &linger_timer_})
       if (*timer && (*timer)->first <= at) timer->reset();
   }
-  after_flush(flush_all(), false);
-  look_at_reader();
-  for (const auto& port : messages_) port->on_timer();
-  if (life_.closing()) kick(false);
+  surely([this] {
+    after_flush(flush_all(), false);
+    look_at_reader();
+    for (const auto& port : messages_) port->on_timer();
+    if (life_.closing()) kick(false);
+  });
 }
 
 // Send lock held. Messages and one-sided operations take turns, at the ends of frames. A broken
@@ -219,7 +217,7 @@ void Link::flush_locked() {
   }
   const bool unsent = sender_.pending() || operations.pending();
   unsent_.store(unsent);
-  queued_.store(unsent ? sender_.queued_bytes() : 0, std::memory_order_relaxed);
+  queued_.store(sender_.queued_bytes(), std::memory_order_relaxed);
   if (unsent && !reader_timer_ && sends_ == Sends::kOn) watch_reader();
 }
 
@@ -288,6 +286,13 @@ bool Link::step() {
   }
 }
 
+// For one turn: what is left then is told again.
+void Link::steps() {
+  const Nanos until = now() + kTurn;
+  while (step() && now() < until) {
+  }
+}
+
 void Link::flush_returns() {
   try {
     (void)flush_all();
@@ -331,10 +336,9 @@ bool Link::move() {
       return false;
     }
     memory_->settle();
-    return true;
   }
-  if (life_.closing() && drained() && !lingers()) lose(death());
-  return ended;
+  if (life_.closing() && drained() && !lingers(*got != 0)) lose(death());
+  return ended || *got != 0;
 }
 
 bool Link::take_completions() {
@@ -383,10 +387,7 @@ void Link::hand_on() {
   for (;;) {
     if (fins_due_.load() && !keeps_leases()) flush_returns();
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
-    if (life_.closing() || life_.doomed() != Lifecycle::Doom::kNone || memory_->due()) {
-      while (step()) {
-      }
-    }
+    if (life_.closing() || life_.doomed() != Lifecycle::Doom::kNone || memory_->due()) steps();
     if (baton_.pass_to_waiter()) return;
     baton_.held();
     // Armed while the baton is still held, because arming reads what the baton guards.
@@ -394,8 +395,7 @@ void Link::hand_on() {
     if (!baton_.free() || !baton_.try_take()) return;
     // Somebody came while the baton was held, and went again.
     transport_->disarm();
-    while (step()) {
-    }
+    steps();
   }
 }
 

@@ -167,8 +167,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   // As wait(), and keeps the baton.
   template <class Done>
   Waited drive(Done&& done, Nanos deadline) TW_REQUIRES(baton_);
-  // Moves bytes until done() or nothing came within the spin budget, calls last(), and hands the
-  // baton on.
+  // Moves bytes until done(), until nothing came within the spin budget, or for a turn, calls
+  // last(), and hands the baton on.
   template <class Done, class Last>
   void drive_briefly(Done&& done, Last&& last) TW_RELEASE(baton_);
 
@@ -194,13 +194,19 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   static constexpr size_t kDeferLimit = 16 << 10;
   // ... or until this time has passed.
   static constexpr Nanos kDeferTime = 200 * kMicrosecond;
+  // So long a thread that others need stays with one link: a peer that sends without end keeps it
+  // neither from other links nor from deadlines.
+  static constexpr Nanos kTurn = 100 * kMicrosecond;
+  // A wait looks at its deadline after so many steps that have moved something.
+  static constexpr unsigned kStepsUnlooked = 16;
+
   // How long a lease may wait for a message that takes it along.
   static constexpr Nanos kReturnTime = 5 * kMillisecond;
 
   // A reader takes its time for as long before it has to keep pace, with so long for a byte.
   static constexpr Nanos kPaceGrace = 2 * kMillisecond;
   static constexpr Nanos kPacePerByte = 8;
-  // So long a worker polls for a message that comes in piece by piece.
+  // So long a worker moves bytes of a message that comes in piece by piece.
   static constexpr Nanos kLongestPoll = 20 * kMillisecond;
 
   // A link that closes waits so long for its peer to take the last bytes, and looks so often.
@@ -219,6 +225,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   void take(std::unique_ptr<MemoryPort> port) { memory_ = std::move(port); }
 
   bool step() TW_REQUIRES(baton_);
+  void steps() TW_REQUIRES(baton_);
   bool move() TW_REQUIRES(baton_);
   void out_of_memory() TW_REQUIRES(baton_);
   void give_up(Lifecycle::Doom why) TW_REQUIRES(baton_);
@@ -241,7 +248,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   }
   MessagePort& port_of(uint64_t stream) const { return *messages_[MessagePort::kind_of(stream)]; }
   bool drained() TW_REQUIRES(baton_);
-  bool lingers() TW_REQUIRES(baton_);
+  bool lingers(bool comes) TW_REQUIRES(baton_);
   void tell_crowded(const Status& why);
   void watch_reader() TW_REQUIRES(send_mutex_);
   void look_at_reader();
@@ -410,9 +417,15 @@ class TW_SCOPED_CAPABILITY Link::Sending {
 
 template <class Done>
 Waited Link::drive(Done&& done, Nanos deadline) {
+  // A peer that sends without a gap ends no deadline, and holds up no look at signals.
+  unsigned busy = 0;
+  const auto late = [&] { return ++busy % kStepsUnlooked == 0 && now() >= deadline; };
   for (;;) {
     if (done()) return Waited::kDone;
-    if (step()) continue;
+    if (step()) {
+      if (late()) return done() ? Waited::kDone : Waited::kTimeout;
+      continue;
+    }
     if (lost()) return Waited::kDone;
     bool moved = false;
     if (spinner_([&] {
@@ -420,6 +433,7 @@ Waited Link::drive(Done&& done, Nanos deadline) {
           return (transport_->readable() && (moved = step())) || done();
         })) {
       spins_.fetch_add(moved, std::memory_order_relaxed);
+      if (late()) return done() ? Waited::kDone : Waited::kTimeout;
       continue;
     }
     if (lost()) return Waited::kDone;
@@ -499,22 +513,28 @@ Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
 
 template <class Done, class Last>
 void Link::drive_briefly(Done&& done, Last&& last) {
-  Nanos polls_until = 0;
+  const Nanos begun = now();
+  const auto over = [&] {
+    baton_.held();
+    return now() - begun >= (receiver_.midway() ? kLongestPoll : kTurn);
+  };
   while (!done() && !lost()) {
-    if (step()) continue;
-    if (spinner_([&] {
+    bool moved = step();
+    if (!moved && spinner_([&] {
           baton_.held();
           return transport_->readable() && step();
         })) {
       spins_.fetch_add(1, std::memory_order_relaxed);
+      moved = true;
+    }
+    if (moved) {
+      if (over()) break;
       continue;
     }
     // The rest of a message that has begun is worth waiting for; a peer that stalls is left to the
     // background.
-    if (!receiver_.midway()) break;
-    const Nanos at = now();
-    if (polls_until == 0) polls_until = at + kLongestPoll;
-    if (at > polls_until || transport_->sleep(unsent_.load(), at + kMillisecond) != Wake::kReady)
+    if (!receiver_.midway() || over() ||
+        transport_->sleep(unsent_.load(), now() + kMillisecond) != Wake::kReady)
       break;
   }
   last();

@@ -69,7 +69,7 @@ std::string remedy(int error) {
   }
 }
 
-Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::string& address) {
+Result<Fd> connect_unix(const std::string& path, const Wait& wait, const std::string& address) {
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof to.sun_path)
@@ -80,12 +80,12 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
   // Where many connect at once, connect() waits for room in its queue, for as long as a send may
   // take; without blocking it would fail at once, and nothing tells when there is room.
   for (;;) {
-    if (now() >= deadline) return late(address);
-    if (deadline != kForever) {
-      const timespec left = until(deadline);
-      const timeval limit{left.tv_sec, left.tv_nsec / 1000 + 1};
-      setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    }
+    if (now() >= wait.deadline) return late(address);
+    if (wait.interrupted && wait.interrupted(wait.context) != 0)
+      return Status{Code::kCancelled, "the wait was interrupted"};
+    const timespec left = until(std::min(wait.deadline, now() + kSlice));
+    const timeval limit{left.tv_sec, left.tv_nsec / 1000 + 1};
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) break;
     if (const int error = errno; error != EINTR && error != EAGAIN) {
       const Status why = errno_status(Code::kUnavailable, "cannot connect to " + address, error);
@@ -98,16 +98,16 @@ Result<Fd> connect_unix(const std::string& path, Nanos deadline, const std::stri
 }
 
 // By the path that the server has told, or by the one that its folder has here.
-Result<Fd> connect_local(std::string_view where, const std::string& runtime_dir, Nanos deadline,
+Result<Fd> connect_local(std::string_view where, const std::string& runtime_dir, const Wait& wait,
                          const std::string& address, std::string_view kind) {
   const auto checked = wire::decode_path(where);
   if (!checked) return checked.status();
   const std::string path(*checked);
-  auto told = connect_unix(path, deadline, address);
+  auto told = connect_unix(path, wait, address);
   if (told || told.status().code() != Code::kUnavailable) return told;
   const std::string here = LocalFolder::elsewhere(path, runtime_dir);
   if (here.empty()) return told;
-  auto found = connect_unix(here, deadline, std::string(kind) + ":" + here);
+  auto found = connect_unix(here, wait, std::string(kind) + ":" + here);
   return found ? std::move(found) : std::move(told);
 }
 
@@ -219,8 +219,8 @@ Result<Connected> connect(Runtime& runtime, const Invitation& invitation, const 
   // The reason why this process cannot, before anybody is asked.
   if (Status why = kind->why_not(); !why.ok()) return why;
   const bool local = kind->socket() == Kind::Socket::kUnix;
-  auto socket = local ? connect_local(split->where, runtime.settings().runtime_dir, wait.deadline,
-                                      address, kind->name())
+  auto socket = local ? connect_local(split->where, runtime.settings().runtime_dir, wait, address,
+                                      kind->name())
                       : connect_tcp(split->where, wait, address);
   if (!socket) return socket.status();
 

@@ -16,6 +16,7 @@
 #include <cstring>
 
 #include "base/mutex.h"
+#include "base/shortage.h"
 #include "base/text.h"
 #include "meet/peer_process.h"
 
@@ -379,8 +380,12 @@ void Listener::introduce(const wire::SessionId& session, std::string caller, std
 }
 
 void Listener::on_event(uint32_t tag, uint32_t) {
-  for (int i = 0; i < kAcceptsAtOnce; ++i)
-    if (!accept(tag)) return;
+  bool goes_on = true;
+  // Without memory for one it looks again, as for all that come.
+  (void)has_memory_for([&] {
+    for (int i = 0; goes_on && i < kAcceptsAtOnce; ++i) goes_on = accept(tag);
+  });
+  if (!goes_on) return;
   const MutexLock lock(mutex_);
   if (!closed_) poller_.rearm(sockets_[tag].watch, sockets_[tag].fd.get(), EPOLLIN | EPOLLONESHOT);
 }
@@ -421,12 +426,15 @@ bool Listener::accept(size_t number) {
       const std::string source = source_of(*peer);
       connection = make_ref<PendingConnection>(Ref<Listener>::share(this), std::move(socket),
                                                std::move(*peer), listening.kinds);
-      listening.crowd.enter(connection.get(), source);
       pending_.emplace(connection.get(), Entry{connection, number});
+      if (!has_memory_for([&] { listening.crowd.enter(connection.get(), source); })) {
+        pending_.erase(connection.get());
+        return true;
+      }
     }
   }
   if (displaced) displaced->evict();
-  if (connection) connection->begin();
+  if (connection && !has_memory_for([&] { connection->begin(); })) connection->stop();
   return true;
 }
 

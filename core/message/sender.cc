@@ -168,6 +168,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
   ++parked_streams_[stream];
   for (const auto& [id, lease] : waits->leases) lease.block->lent();
   parked_leases_ += static_cast<uint32_t>(waits->leases.size());
+  parked_bytes_ += waits->frames.size();
   parked_.splice(parked_.end(), parked);
   return outgoing;
 }
@@ -203,6 +204,7 @@ void Sender::unpark() {
     const uint64_t message = next_message_++;
     wire::renumber(next.frames.bytes(), message);
     queue_.append(next.frames.bytes());
+    parked_bytes_ -= next.frames.size();
     for (const TraceEvent& event : next.noted)
       note(event.step, event.stream, message, event.segment, event.bytes, event.id);
     for (const auto& transfer : {next.push, next.read})
@@ -527,6 +529,7 @@ Sender::Given Sender::give_up_parked(Which&& which) {
   finish(*at->push);
   if (auto stream = parked_streams_.find(at->stream); --stream->second == 0)
     parked_streams_.erase(stream);
+  parked_bytes_ -= at->frames.size();
   parked_.erase(at);
   unpark();
   return Given::kUp;
@@ -567,6 +570,7 @@ void Sender::drop() {
   }
   parked_.clear();
   parked_leases_ = 0;
+  parked_bytes_ = 0;
   parked_streams_.clear();
   for (auto& [id, lease] : leases_) {
     lease.block->returned();

@@ -110,7 +110,7 @@ class Sender {
   Status on_unmappable(uint64_t lease);
 
   bool pending() const { return !queue_.empty() || chunk_left_ != 0 || !transfers_.empty(); }
-  size_t queued_bytes() const { return queue_.size(); }
+  size_t queued_bytes() const { return queue_.size() + parked_bytes_; }
   // Payload of messages that are being pushed and nobody waits for. From any thread.
   size_t backlog() const { return backlog_.load(std::memory_order_relaxed); }
   // The next bytes to send, at most room.size() runs; sent() says how many of them the transport
@@ -264,6 +264,7 @@ class Sender {
       unmappable_;  // slabs that the peer cannot map: generations
   std::vector<Hold> spent_;
   bool dropped_ = false;
+  size_t parked_bytes_ = 0;               // of frames of all that is parked
   uint32_t parked_leases_ = 0;            // of all that is parked
   std::vector<Step> steps_;               // scratch of submit()
   std::vector<wire::SegmentInfo> infos_;  // scratch of submit()

@@ -170,6 +170,14 @@ bool TaggedPort::spend(size_t payload_bytes) {
 
 Result<std::optional<TaggedSend>> TaggedPort::begin(uint64_t tag, std::span<OutSegment> segments,
                                                     const Wait& wait) {
+  auto begun = submit(tag, segments, wait);
+  // The caller may wait for something else first, such as a message of another link.
+  if (begun && *begun && (*begun)->outgoing_) link_.after_flush(false, false);
+  return begun;
+}
+
+Result<std::optional<TaggedSend>> TaggedPort::submit(uint64_t tag, std::span<OutSegment> segments,
+                                                     const Wait& wait) {
   if (tag > kMaxTag)
     return Status{Code::kInvalidArgument, text({"a tag is at most ", kMaxTag, ", not ", tag})};
   TaggedSend begun;
@@ -217,7 +225,7 @@ bool TaggedPort::withdraw(TaggedSend& send) {
 }
 
 Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, const Wait& wait) {
-  auto begun = begin(tag, segments, wait);
+  auto begun = submit(tag, segments, wait);
   if (!begun) return begun.status();
   if (!*begun) return false;
   TaggedSend& sent = **begun;

@@ -143,6 +143,9 @@ class TaggedPort final : public MessagePort {
   bool peek(uint64_t tag, std::span<std::byte> into) const;
 
  private:
+  // begin(), whose rest nobody sends unless somebody waits on the link.
+  Result<std::optional<TaggedSend>> submit(uint64_t tag, std::span<OutSegment> segments,
+                                           const Wait& wait);
   friend class TaggedReceive;
   // Receives that wait for messages, or messages that wait for receives.
   struct Tag {

@@ -127,6 +127,27 @@ TEST_CASE_TEMPLATE("ending: who ends a call wakes the thread that waits for it a
   caller.join();
 }
 
+TEST_CASE_TEMPLATE("ending: who reads the last message wakes the thread that waits for the end",
+                   Way, TENSORWIRE_LINKS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long", kForever, {}, true);
+  const auto served = server.calls.take();
+  REQUIRE(send(*served, {out(bytes_of(8))}));
+  CHECK(finish(*served));
+  REQUIRE(eventually([&] {
+    (void)call->wait_message(now());
+    return call->has_message();
+  }));
+  const uint64_t before = link->stats().sleeps;
+  std::thread waits([&] { CHECK(call->wait_ended(patience()) == Waited::kDone); });
+  const bool asleep = eventually([&] { return link->stats().sleeps > before; });
+  InMessage message;
+  CHECK(call->take(message));
+  waits.join();
+  CHECK(asleep);
+}
+
 TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TENSORWIRE_LINKS) {
   // A call that comes too late is not handed out.
   House house(+[](ServerCall& call) {

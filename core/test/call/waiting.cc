@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that nobody has begun to serve: beyond a few they wait as what was sent for them.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
@@ -81,6 +82,29 @@ TEST_CASE("waiting: calls are served in their order, with all that was sent for 
   queue.house.close();
   REQUIRE(queue.served.size() == kCalls - 10);
   CHECK(std::is_sorted(queue.served.begin(), queue.served.end()));
+}
+
+TEST_CASE("waiting: messages that come while the turn of their call does stay in order") {
+  constexpr uint32_t kMessages = 20'000;
+  for (int round = 0; round < 5; ++round) {
+    Queue queue;
+    std::vector<Ref<ClientCall>> calls;
+    for (uint32_t i = 0; i < 140; ++i) calls.push_back(queue.ask(i));
+    const auto call = start(*queue.link, "/t/Echo");
+    queue.gate.put(true);
+    for (uint32_t i = 0; i < kMessages; ++i) {
+      std::vector<std::byte> number(sizeof i);
+      std::memcpy(number.data(), &i, sizeof i);
+      REQUIRE(send(*call, {out(number)}, i + 1 == kMessages));
+    }
+    REQUIRE(in_time(call->wait_ended(patience())));
+    InMessage reply;
+    REQUIRE(call->take(reply));
+    REQUIRE(reply.payload_bytes == kMessages * sizeof(uint32_t));
+    std::vector<uint32_t> numbers(kMessages);
+    std::memcpy(numbers.data(), reply.segments.at(0).data, reply.payload_bytes);
+    CHECK(std::ranges::is_sorted(numbers));
+  }
 }
 
 TEST_CASE("waiting: calls end with their link") {

@@ -110,6 +110,18 @@ TEST_CASE_TEMPLATE("tagged: messages of one tag come in order, from either end, 
   }
 }
 
+TEST_CASE_TEMPLATE("tagged: a message that has begun leaves, while its sender waits for nothing",
+                   Way, TENSORWIRE_LINKS) {
+  Ends<Way> ends;
+  const auto bytes = bytes_of(64 << 20, 1);  // more than any socket takes at once
+  std::vector<OutSegment> segments{out(bytes)};
+  auto begun = ends.here().begin(1, segments, {patience()});
+  REQUIRE(begun.ok());
+  REQUIRE(begun->has_value());
+  CHECK(same(next(ends.there(), 1).segments.at(0), bytes));
+  CHECK_FALSE(ends.here().withdraw(**begun));
+}
+
 TEST_CASE_TEMPLATE("tagged: segments of a message stay apart, and become one in given memory", Way,
                    TENSORWIRE_LINKS) {
   std::atomic<int>& live = tally();
