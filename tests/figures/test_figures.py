@@ -536,6 +536,34 @@ def test_tables_show_what_was_measured(measured: Path) -> None:
     assert "reads 400 variables of 4 KiB: 90 ms over grpc, 30 ms (3.0x) over shared" in text
 
 
+def test_copies_of_weights_by_publish_are_counted_or_told(measured: Path) -> None:
+    """Others send from the parameters: ours is compared with them from there, where it can be."""
+    pages.write(measured)
+    for page in ("README.md", "CHANGELOG.md", "docs/figures.md"):
+        text = " ".join((measured / page).read_text().split())
+        assert "is not counted here, and takes one more copy of all the bytes." in text
+    found = json.loads(sets.file_of("weights").read_text())
+    for name, p50_us in (("tensorwire", 4e5), ("tensorwire-tcp", 8e5)):
+        row = Row(name, "way", "published", 1 << 30, p50_us=p50_us)
+        found[0]["report"]["rows"].append(Report("", "", {}, [row]).to_json()["rows"][0])
+    sets.file_of("weights").write_text(json.dumps(found))
+    pages.write(measured)
+    figures = (measured / "docs" / "figures.md").read_text()
+    assert "| shm, into the receivers' own memory | 200 ms | |" in figures
+    counted = "| shm, the same, `publish()` counted | 400 ms | memcpy by both 100 ms (0.25x), MPICH"
+    assert f"{counted} 400 ms (1.00x), NIXL 500 ms (1.25x)" in figures
+    assert "| tcp, the same, `publish()` counted | 800 ms | memcpy by both" in figures
+    readme = (measured / "README.md").read_text()
+    assert "to two receivers | 400 ms | NIXL 500 ms, **1.25x**; gloo 1 s, **2.5x**" in readme
+    assert "| the same, from when `publish()` has ended | 200 ms | |" in readme
+    assert "with that counted, both begin at the same moment." in " ".join(readme.split())
+    assert "is not counted here" not in readme + figures
+
+
+def test_weights_are_measured_from_the_parameters_on() -> None:
+    assert parameters(SETS["weights"].commands[0])["cases"] == "copied,adopted,published"
+
+
 def test_tables_are_written_again_when_a_set_is_measured_again(measured: Path) -> None:
     pages.write(measured)
     once = (measured / "README.md").read_text()
