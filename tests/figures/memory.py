@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from tests.figures.rows import MB, Line, Rows, faster, measured, table, times, wrapped
+from tests.figures.rows import MB, Line, Rows, about, faster, measured, table, times, wrapped
 from tests.figures.sets import SETS, kept, load
 
 from tensorwire.bench.harness.fresh import FIRST
@@ -46,7 +46,7 @@ def _against(ours: Row | None, other: Row | None, *, bold: bool = False) -> str:
 
 
 def _share(ours: Row | None, limit: Row | None) -> str:
-    """Of the speed of a limit."""
+    """How many times as fast as memory's line, which moves other amounts."""
     if ours is None or limit is None:
         return ""
     return f"{measured(limit.p50_us) / measured(ours.p50_us):.2f}"
@@ -89,7 +89,7 @@ def collectives() -> str:
         return [f"all-reduce of bfloat16, 2 ranks, 64 MiB{beside}", _time(half), "", "", "", ""]
 
     return table(
-        ["what", "tensorwire", "x gloo", "x MPICH", "x Open MPI", "of what memory allows"],
+        ["what", "tensorwire", "x gloo", "x MPICH", "x Open MPI", "beside memory"],
         [
             *(line("all-reduce, 2 ranks", by_two, "all_reduce", size) for size in REDUCED),
             *(line("all-reduce, 4 ranks", by_four, "all_reduce", size) for size in REDUCED_BY_FOUR),
@@ -163,7 +163,7 @@ def first() -> str:
             if row.case != FIRST or steady is None:
                 continue
             later = measured(steady.p50_us)
-            by = f"{measured(row.p50_us) / later:.1f}x"
+            by = about(f"{measured(row.p50_us) / later:.1f}x", row, steady)
             name = row.contender.removesuffix(f"-{row.transport}")
             own = [f"{title}, {name} over {row.transport}", duration(later)]
             found.append([*own, duration(measured(row.p50_us)), by])
@@ -306,7 +306,8 @@ def _queued(rows: Rows) -> Line:
         return [label, "", ""]
     by = measured(ours.calls_per_s)
     against = (
-        f"{title} {speed(row)}, {times(by / measured(row.calls_per_s), bold=True)}"
+        f"{title} {speed(row)}, "
+        f"{about(times(by / measured(row.calls_per_s), bold=True), ours, row)}"
         for title, row in others
     )
     return [label, speed(ours), "; ".join(against)]
