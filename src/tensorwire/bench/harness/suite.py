@@ -16,7 +16,7 @@ from tensorwire.bench.harness.control import AgentError, LostError
 from tensorwire.bench.harness.fresh import FIRST
 from tensorwire.bench.harness.measure import WARM_UP_SHARE, Visit
 from tensorwire.bench.harness.report import Layout
-from tensorwire.bench.harness.rows import Report, Row, Visits, rounds, rows
+from tensorwire.bench.harness.rows import Figure, Report, Row, Visits, rounds, rows
 from tensorwire.bench.harness.schedule import (
     Course,
     Entry,
@@ -83,6 +83,8 @@ class Suite(abc.ABC):
     """About: of the processes of an entry."""
     visit_overhead: ClassVar[float]
     """Seconds, about: of a visit, outside of its calls."""
+    figure: ClassVar[Figure] = "p50_us"
+    """By which rows are compared where there is one caller."""
 
     entries: Sequence[Entry]
     works: Sequence[Work]
@@ -165,10 +167,16 @@ class Suite(abc.ABC):
         described = environment.describe(self.settings, roles, packages)
         described["versions"] |= self.prepare()
         results = self.measure(progress)
-        found = rows(results.visits, results.comments, self.baseline.contender, self.moved)
+        found = rows(
+            results.visits, results.comments, self.baseline.contender, self.moved, self.figure
+        )
         caveats = environment.caveats({row.transport for row in found})
         environment.ended(described, [*results.notes, *caveats], results.interrupted)
-        details = {**self.details(results, found), "rounds": rounds(results.visits)}
+        details = {
+            **self.details(results, found),
+            "figure": self.figure,
+            "rounds": rounds(results.visits),
+        }
         report = Report(self.name, self.baseline.contender, described, found, details)
         return report, not results.failed
 

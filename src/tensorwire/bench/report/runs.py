@@ -17,7 +17,7 @@ from tensorwire.bench.harness.contenders import Role
 from tensorwire.bench.harness.measure import LEAST_FOR_P99
 from tensorwire.bench.harness.noise import verdict
 from tensorwire.bench.harness.report import ordered
-from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.harness.rows import Figure, Report, Row
 from tensorwire.bench.harness.work import Work
 
 MAX_BYTES: Final = 64 << 20
@@ -86,6 +86,7 @@ class _Details(msgspec.Struct, frozen=True):
     rounds: list[Rounds] = []
     rows: list[_More] = []
     samples: list[Samples] = []
+    figure: Figure = "p50_us"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Measured:
     in them. efficiency: of a training, its speed by that of as many ranks that do not communicate;
     None where that was not measured. bus: of a collective, its bus bandwidth as of
     nccl-tests, 10^9 bytes in a second. samples_us: of each round, times of single calls; empty
-    where they were not kept.
+    where they were not kept. figure: by which it is compared, if it has one caller and no images.
 
     The row has no p99 where a round has fewer times than one of which that could be told."""
 
@@ -105,6 +106,7 @@ class Measured:
     efficiency: float | None = None
     bus: float | None = None
     samples_us: Sequence[Sequence[float]] = ()
+    figure: Figure = "p50_us"
 
     @property
     def work(self) -> Work:
@@ -240,6 +242,7 @@ def _run(kept: Any, source: str) -> Run:
             also.efficiency,
             also.bus_gb_per_s,
             [times for times in also.samples_us if times],
+            details.figure,
         )
         for row, each, also in zip(report.rows, rounds, more, strict=True)
     }

@@ -85,6 +85,7 @@ class Ranks:
             mean_us=sum(ordered) / len(ordered) / unit,
             max_us=ordered[-1] / unit,
             ways=found.ways,
+            quantiles_of=len(ordered),
         )
 
     def _run(self, calls: int, limit: float, *, last: bool = False) -> Calls:

@@ -77,6 +77,7 @@ class Queues(Suite):
     layout: ClassVar[Layout] = LAYOUT
     start_seconds = 2.0
     visit_overhead = 0.2
+    figure = "calls_per_s"  # the time of an item is that within a group
 
     @classmethod
     def of(cls, options: Options) -> Queues:
