@@ -181,12 +181,15 @@ def _measured(answers: Sequence[dict[str, Any]], samples: Sequence[Sample]) -> M
     calls = sum(each.calls for each in times)
     per_second = sum(each.calls / each.seconds for each in times)
     ordered = sorted(told for each in times for told in each.told)
+    # Processors' time counts from the begin on. A worker whose last call of the warm-up was under
+    # way then counts its calls from that one's end.
+    watched = calls + sum(answer["warming"] for answer in answers)
     return Measured(
         quantile(ordered, 0.5) / 1e3,
         quantile(ordered, 0.99) / 1e3,
         calls,
         calls / per_second,
-        samples[-1].cpu_seconds,
+        samples[-1].cpu_seconds * calls / watched,
         _path(answers),
         min_us=min(each.least for each in times) / 1e3,
         mean_us=sum(each.total for each in times) / calls / 1e3,
