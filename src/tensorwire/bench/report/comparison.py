@@ -67,10 +67,8 @@ class Comparison:
         """Rows of ours that are gone, of works that the other run measured with others; these have
         no published memory, and do the same from ordinary memory."""
         others = (each for each in self.after.measured if each.role != "own")
-        measured = {each.work.comparable for each in others}
-        return [
-            each for each in self.gone if each.role == "own" and each.work.comparable in measured
-        ]
+        measured = {each.comparable for each in others}
+        return [each for each in self.gone if each.role == "own" and each.comparable in measured]
 
     @property
     def undecided(self) -> list[Change]:
