@@ -12,6 +12,7 @@ from tests.figures.rows import (
     WAYS,
     Line,
     Rows,
+    about,
     faster,
     measured,
     part,
@@ -36,30 +37,31 @@ def call(rows: Rows, way: str, case: str, size: int, **more: Any) -> Row | None:
     return rows.one(contender=contender, transport=way, case=case, size=size, **wanted)
 
 
-def time_of(row: Row | None, *, bold: bool = False) -> str:
+def time_of(row: Row | None, stock: Row | None, *, bold: bool = False) -> str:
     if row is None:
         return ""
     ratio = row.ratio if row.contender != "grpcio" else None
-    return with_ratio(duration(measured(row.p50_us)), ratio, bold=bold)
+    return with_ratio(duration(measured(row.p50_us)), ratio, row, stock, bold=bold)
 
 
-def ratio_of(row: Row | None, name: str = "ratio") -> str:
-    return "" if row is None else times(getattr(row, name))
+def ratio_of(row: Row | None, stock: Row | None) -> str:
+    return "" if row is None else about(times(row.ratio), row, stock)
 
 
 def times_of(rows: Rows, label: str, case: str, size: int, **more: Any) -> Line:
     """A line with the times of all three."""
     found = [call(rows, way, case, size, **more) for way in ("grpcio", *WAYS)]
-    return [label, time_of(found[0]), time_of(found[1], bold=True), time_of(found[2])]
+    stock, shm, tcp = found
+    return [label, time_of(stock, stock), time_of(shm, stock, bold=True), time_of(tcp, stock)]
 
 
-def streamed(rows: Rows, way: str) -> tuple[float, float] | None:
-    """Messages of 8 bytes in a second, and how many times as many as grpcio's."""
+def streamed(rows: Rows, way: str) -> tuple[float, float, Row, Row] | None:
+    """Messages of 8 bytes in a second, how many times as many as grpcio's, and the rows of both."""
     ours, theirs = (call(rows, each, "stream", 8) for each in (way, "grpcio"))
     if ours is None or theirs is None:
         return None
     speed = measured(ours.calls_per_s)
-    return speed, speed / measured(theirs.calls_per_s)
+    return speed, speed / measured(theirs.calls_per_s), ours, theirs
 
 
 def readme_calls() -> str:
@@ -94,6 +96,7 @@ def readme_calls() -> str:
                 else with_ratio(
                     f"{rate(found[0])}/s",
                     found[1] if way != "grpcio" else None,
+                    *found[2:],
                     bold=way == "shm",
                 )
                 for way, found in streams.items()
@@ -132,20 +135,20 @@ def calls() -> str:
     rows = Rows(load("rpc"))
 
     def line(label: str, case: str, size: int, **more: Any) -> Line:
-        return [label, *(ratio_of(call(rows, way, case, size, **more)) for way in WAYS)]
+        stock, *ours = (call(rows, way, case, size, **more) for way in ("grpcio", *WAYS))
+        return [label, *(ratio_of(row, stock) for row in ours)]
 
     def with_p99(way: str) -> str:
-        row = call(rows, way, "request", 8)
-        return f"{ratio_of(row)} ({ratio_of(row, 'p99_ratio')})" if row else ""
+        row, stock = (call(rows, each, "request", 8) for each in (way, "grpcio"))
+        return f"{ratio_of(row, stock)} ({times(row.p99_ratio)})" if row else ""
 
     def against_8_bytes() -> str:
         large = call(rows, "shm", "request", 64 * MB, origin="published")
         small = call(rows, "shm", "request", 8)
-        return (
-            f"{measured(large.p50_us) / measured(small.p50_us):.2f}x its time"
-            if large and small
-            else ""
-        )
+        if large is None or small is None:
+            return ""
+        by = measured(large.p50_us) / measured(small.p50_us)
+        return about(f"{by:.2f}x its time", large, small)
 
     def cpu(way: str) -> str:
         ours, theirs = (call(rows, each, "request", 64 * MB) for each in (way, "grpcio"))
@@ -173,7 +176,10 @@ def calls() -> str:
             line("64 MiB pull, published, read", "pull", 64 * MB, **published),
             [
                 "8 B messages on one stream, messages/s",
-                *(times(found[1]) if (found := streamed(rows, way)) else "" for way in WAYS),
+                *(
+                    about(times(found[1]), *found[2:]) if (found := streamed(rows, way)) else ""
+                    for way in WAYS
+                ),
             ],
             ["CPU seconds per GB at 64 MiB", *(cpu(way) for way in WAYS)],
             *against_others(rows),
@@ -313,7 +319,8 @@ def protobuf_large() -> str:
         row = _protobuf(rows, way, "request", 64 * MB, codec)
         if row is None:
             return [label, "", ""]
-        ratio = "" if way == "grpcio" else times(row.ratio, bold=codec)
+        stock = _protobuf(rows, "grpcio", "request", 64 * MB, codec=False)
+        ratio = "" if way == "grpcio" else about(times(row.ratio, bold=codec), row, stock)
         return [label, duration(measured(row.p50_us)), ratio]
 
     return table(
@@ -342,7 +349,11 @@ def protobuf_others() -> str:
             [
                 label,
                 *(
-                    time_of(_protobuf(rows, way, case, size, codec), bold=codec and way == "shm")
+                    time_of(
+                        _protobuf(rows, way, case, size, codec),
+                        _protobuf(rows, "grpcio", case, size, codec=False),
+                        bold=codec and way == "shm",
+                    )
                     for way, codec in (
                         ("grpcio", False),
                         ("shm", False),

@@ -8,13 +8,14 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from tests.figures.rows import MB, Line, Rows, faster, measured, table, times
+from tests.figures.rows import MB, Line, Rows, about, faster, measured, table, times, wrapped
 from tests.figures.sets import SETS, kept, load
 
 from tensorwire.bench.harness.fresh import FIRST
 from tensorwire.bench.harness.report import duration, rate
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.suites.remote.contender import BATCH
+from tensorwire.bench.suites.weights.contender import COPIED, PUBLISHED
 
 REDUCED: Final = {
     "8 B": 8,
@@ -45,7 +46,7 @@ def _against(ours: Row | None, other: Row | None, *, bold: bool = False) -> str:
 
 
 def _share(ours: Row | None, limit: Row | None) -> str:
-    """Of the speed of a limit."""
+    """How many times as fast as memory's line, which moves other amounts."""
     if ours is None or limit is None:
         return ""
     return f"{measured(limit.p50_us) / measured(ours.p50_us):.2f}"
@@ -88,7 +89,7 @@ def collectives() -> str:
         return [f"all-reduce of bfloat16, 2 ranks, 64 MiB{beside}", _time(half), "", "", "", ""]
 
     return table(
-        ["what", "tensorwire", "x gloo", "x MPICH", "x Open MPI", "of what memory allows"],
+        ["what", "tensorwire", "x gloo", "x MPICH", "x Open MPI", "beside memory"],
         [
             *(line("all-reduce, 2 ranks", by_two, "all_reduce", size) for size in REDUCED),
             *(line("all-reduce, 4 ranks", by_four, "all_reduce", size) for size in REDUCED_BY_FOUR),
@@ -162,7 +163,7 @@ def first() -> str:
             if row.case != FIRST or steady is None:
                 continue
             later = measured(steady.p50_us)
-            by = f"{measured(row.p50_us) / later:.1f}x"
+            by = about(f"{measured(row.p50_us) / later:.1f}x", row, steady)
             name = row.contender.removesuffix(f"-{row.transport}")
             own = [f"{title}, {name} over {row.transport}", duration(later)]
             found.append([*own, duration(measured(row.p50_us)), by])
@@ -182,11 +183,15 @@ RECEIVERS: Final = {
     "gloo": "gloo",
     "grpcio": "grpcio",
 }
+COUNTED: Final = "the same, `publish()` counted"
 WEIGHTS: Final[dict[str, tuple[str, str, set[str]]]] = {
-    "shm, into the receivers' own memory": ("tensorwire", "copied", {"nixl-tcp"}),
+    "shm, into the receivers' own memory": ("tensorwire", COPIED, {"nixl-tcp"}),
+    f"shm, {COUNTED}": ("tensorwire", PUBLISHED, {"nixl-tcp"}),
     "shm, adopted": ("tensorwire", "adopted", set()),
-    "tcp": ("tensorwire-tcp", "copied", {"nixl"}),
-    "tcp, in place": ("tensorwire-in-place-tcp", "copied", {"nixl"}),
+    "tcp": ("tensorwire-tcp", COPIED, {"nixl"}),
+    f"tcp, {COUNTED}": ("tensorwire-tcp", PUBLISHED, {"nixl"}),
+    "tcp, in place": ("tensorwire-in-place-tcp", COPIED, {"nixl"}),
+    f"tcp, in place, {COUNTED}": ("tensorwire-in-place-tcp", PUBLISHED, {"nixl"}),
     "shm, from four trainers, in parts": ("tensorwire-sharded", "resharded", set()),
     "tcp, from four trainers, in parts": ("tensorwire-sharded-tcp", "resharded", set()),
 }
@@ -194,21 +199,40 @@ WEIGHTS: Final[dict[str, tuple[str, str, set[str]]]] = {
 
 
 def weights() -> str:
+    """What others do begins at the trainer's own parameters: where ours was measured from there,
+    too, it is that which is compared with them."""
     rows = Rows(load("weights"))
     size = max(row.size for row in rows.all)
 
     def line(label: str, name: str, case: str, without: Collection[str]) -> Line:
         ours = rows.one(contender=name, case=case, size=size)
+        begins_later = case == COPIED and rows.one(contender=name, case=PUBLISHED, size=size)
         against = []
         for other, title in RECEIVERS.items():
-            row = rows.one(contender=other, case=case, size=size)
-            if ours and row and other not in without:
+            theirs = COPIED if case == PUBLISHED else case
+            row = rows.one(contender=other, case=theirs, size=size)
+            if ours and row and other not in without and not begins_later:
                 against.append(f"{title} {_time(row)} ({faster(ours, row)})")
         return [label, _time(ours), ", ".join(against)]
 
-    return table(
+    text = table(
         ["1 GiB to two receivers", "p50", "against"],
         [line(label, *each) for label, each in WEIGHTS.items()],
+    )
+    return f"{text}\n\n{wrapped(_of_publish(rows))}"
+
+
+def _of_publish(rows: Rows) -> str:
+    """What a reader of the times of weights has to know."""
+    if any(row.case == PUBLISHED for row in rows.all):
+        return (
+            "The others send from the trainer's parameters. Ours sends from its arena, into which "
+            "`publish()` copies all bytes before: with that counted, both begin at the same moment."
+        )
+    return (
+        "The others send from the trainer's parameters. Ours sends from its arena, into which "
+        "`publish()` has copied all bytes before: that is not counted here, and takes one more "
+        "copy of all the bytes."
     )
 
 
@@ -234,10 +258,17 @@ def readme() -> str:
     def read(name: str) -> Row | None:
         return accessed.one(contender=name, transport="shm", case="read", size=8)
 
-    def copied(name: str) -> Row | None:
-        return moved.one(contender=name, case="copied", size=max(row.size for row in moved.all))
+    def weights_of(name: str, case: str = COPIED) -> Row | None:
+        return moved.one(contender=name, case=case, size=max(row.size for row in moved.all))
 
-    return table(
+    label = "[weights](docs/weights.md) of 1 GiB, to two receivers"
+    ours, counted = weights_of("tensorwire"), weights_of("tensorwire", PUBLISHED)
+    others = {title: weights_of(title.lower()) for title in ("NIXL", "gloo", "grpcio")}
+    sent = [line(label, counted or ours, others)]
+    if counted:
+        sent.append(line("the same, from when `publish()` has ended", ours, {}))
+
+    text = table(
         ["between two ranks or processes", "over shared memory", "others"],
         [
             line(
@@ -250,14 +281,12 @@ def readme() -> str:
                 read("tensorwire"),
                 {"NIXL": read("nixl"), "MPICH": read("mpi")},
             ),
-            line(
-                "[weights](docs/weights.md) of 1 GiB, to two receivers",
-                copied("tensorwire"),
-                {"NIXL": copied("nixl"), "gloo": copied("gloo"), "grpcio": copied("grpcio")},
-            ),
+            *sent,
             _queued(queued),
         ],
     )
+    about = _of_publish(moved)
+    return f"{text}\n\n{wrapped(f'Weights: {about[0].lower()}{about[1:]}')}"
 
 
 def _queued(rows: Rows) -> Line:
@@ -277,7 +306,8 @@ def _queued(rows: Rows) -> Line:
         return [label, "", ""]
     by = measured(ours.calls_per_s)
     against = (
-        f"{title} {speed(row)}, {times(by / measured(row.calls_per_s), bold=True)}"
+        f"{title} {speed(row)}, "
+        f"{about(times(by / measured(row.calls_per_s), bold=True), ours, row)}"
         for title, row in others
     )
     return [label, speed(ours), "; ".join(against)]

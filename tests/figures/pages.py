@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.figures import calls, memory, profiles, repeated, steps, tf_grpc, torch_steps
-from tests.figures.rows import ABOUT, MB, STEADY, Line, Rows, measured, table, times, wrapped
+from tests.figures.rows import ABOUT, MB, STEADY, Line, Rows, about, measured, table, times, wrapped
 from tests.figures.sets import ROOT, file_of, load, runs_of
 
 from tensorwire.bench.harness.report import duration
+from tensorwire.bench.harness.rows import Row
 
 
 def home() -> str:
@@ -22,16 +23,21 @@ def home() -> str:
         row = calls.call(rows, "shm", "request", size)
         if row is None:
             return [label, ""]
-        return [label, f"{duration(measured(row.p50_us))}, {times(row.ratio, bold=True)}"]
+        return [label, time(row, calls.call(rows, "grpcio", "request", size))]
 
-    row = steps.step(variables, "shm", "tensor", 64 * MB)
-    time = f"{duration(measured(row.p50_us))}, {times(row.ratio, bold=True)}" if row else ""
+    def time(row: Row, stock: Row | None) -> str:
+        return f"{duration(measured(row.p50_us))}, {about(times(row.ratio, bold=True), row, stock)}"
+
+    row, stock = (steps.step(variables, way, "tensor", 64 * MB) for way in ("shm", "grpc"))
     return table(
         ["", "over shared memory, against gRPC"],
         [
             line("a call of 8 bytes", 8),
             line("a request of 64 MiB, from an ordinary array", 64 * MB),
-            ["a TensorFlow variable of 64 MiB, read by another process", time],
+            [
+                "a TensorFlow variable of 64 MiB, read by another process",
+                time(row, stock) if row else "",
+            ],
         ],
     )
 

@@ -46,12 +46,16 @@ def times(ratio: float | None, *, bold: bool = False) -> str:
     return f"**{text}**" if bold else text
 
 
+def about(ratio: str, *rows: Row | None) -> str:
+    """A ratio of these; ``about``, where rounds of one of them were too far apart for more than
+    that."""
+    unsteady = any((row.p50_spread or 0.0) > STEADY for row in rows if row is not None)
+    return f"{ABOUT} {ratio}" if ratio and unsteady else ratio
+
+
 def faster(ours: Row, other: Row, *, bold: bool = False) -> str:
-    """How many times faster ours is by the time of a call; ``about``, where rounds of one of the
-    two were too far apart for more than that."""
-    text = times(measured(other.p50_us) / measured(ours.p50_us), bold=bold)
-    unsteady = max(ours.p50_spread or 0.0, other.p50_spread or 0.0) > STEADY
-    return f"{ABOUT} {text}" if unsteady else text
+    """How many times faster ours is by the time of a call."""
+    return about(times(measured(other.p50_us) / measured(ours.p50_us), bold=bold), ours, other)
 
 
 def part(ratio: float) -> str:
@@ -59,8 +63,9 @@ def part(ratio: float) -> str:
     return f"1/{ratio:.0f}" if ratio >= 9.95 else f"1/{ratio:.1f}"
 
 
-def with_ratio(time: str, ratio: float | None, *, bold: bool = False) -> str:
-    return f"{time} ({times(ratio, bold=bold)})" if ratio is not None else time
+def with_ratio(time: str, ratio: float | None, *rows: Row | None, bold: bool = False) -> str:
+    """rows: of which the ratio is."""
+    return f"{time} ({about(times(ratio, bold=bold), *rows)})" if ratio is not None else time
 
 
 def table(head: Line, lines: Sequence[Line]) -> str:

@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from tests.figures.rows import MB, WAYS, Rows, measured, part, table, times, with_ratio, wrapped
+from tests.figures.rows import (
+    MB,
+    WAYS,
+    Rows,
+    about,
+    measured,
+    part,
+    table,
+    times,
+    with_ratio,
+    wrapped,
+)
 from tests.figures.sets import kept, load
 
 from tensorwire.bench.harness.report import duration, significant
@@ -33,11 +45,11 @@ def readme_steps() -> str:
     rows = Rows(load("tensorflow"))
 
     def cell(way: str, case: str, size: int) -> str:
-        row = step(rows, way, case, size)
+        row, stock = step(rows, way, case, size), step(rows, "grpc", case, size)
         if row is None:
             return ""
         ratio = row.ratio if way != "grpc" else None
-        return with_ratio(duration(measured(row.p50_us)), ratio, bold=way == "shm")
+        return with_ratio(duration(measured(row.p50_us)), ratio, row, stock, bold=way == "shm")
 
     lines = [
         [label, *(cell(way, case, size) for way in ("grpc", *WAYS))]
@@ -51,7 +63,7 @@ def _step_ratio(rows: Rows, way: str, case: str, size: int, *, cpu: bool = False
     if row is None or stock is None:
         return ""
     less = part(measured(stock.cpu_s_per_call) / measured(row.cpu_s_per_call))
-    return times(row.ratio) + (f" ({less})" if cpu else "")
+    return about(times(row.ratio), row, stock) + (f" ({less})" if cpu else "")
 
 
 def _variables(rows: Rows, way: str) -> str:
@@ -112,7 +124,9 @@ def _many(rows: Rows, name: str, way: str, size: int) -> str:
     row = rows.one(contender=name, transport=way, case="many", size=MANY * size)
     if row is None:
         return ""
-    return with_ratio(duration(measured(row.p50_us)), row.ratio if name != "grpc" else None)
+    stock = rows.one(contender="grpc", case="many", size=MANY * size)
+    ratio = row.ratio if name != "grpc" else None
+    return with_ratio(duration(measured(row.p50_us)), ratio, row, stock)
 
 
 def many() -> str:
@@ -159,15 +173,23 @@ def plans() -> str:
 
 class Training(NamedTuple):
     """One model; a row for each contender. ``command``: the one with shared memory; ``tcp``: of the
-    run without it."""
+    run without it. ``equal``: whether losses of all its runs were; None where nobody compared."""
 
     command: str
     model: str
     batch: int
+    rounds: int
+    equal: bool | None
     grpc: Row
     shm: Row
     tcp: Row | None
     ceiling: Row
+
+    @property
+    def steps(self) -> int:
+        """Of a worker, that were timed of each contender at least."""
+        rows = (self.grpc, self.shm, self.tcp, self.ceiling)
+        return min(row.calls for row in rows if row)
 
 
 def images(row: Row) -> float:
@@ -179,6 +201,8 @@ def trained() -> Iterator[Training]:
     """In their order in the file, those of which stock gRPC and ours were measured."""
     found: dict[tuple[str, int], dict[str, dict[str, Row]]] = {}
     commands: dict[tuple[str, int, str], str] = {}
+    rounds: dict[tuple[str, int], int] = {}
+    equal: dict[tuple[str, int], list[bool | None]] = {}
     for each in kept("training"):
         report = Report.from_json(each["report"])
         settings = report.environment["settings"]
@@ -187,6 +211,10 @@ def trained() -> Iterator[Training]:
         ways = found.setdefault((model, batch), {})
         ways[way] = {row.contender: row for row in report.rows}
         commands[model, batch, way] = each["command"]
+        rounds[model, batch] = min(
+            settings["rounds"], rounds.get((model, batch), settings["rounds"])
+        )
+        equal.setdefault((model, batch), []).append(report.details.get("losses_equal"))
     for (model, batch), ways in found.items():
         if rows := ways.get("shm"):
             tcp = ways["tcp"]["grpc+tensorwire"] if "tcp" in ways else None
@@ -194,6 +222,8 @@ def trained() -> Iterator[Training]:
                 commands[model, batch, "shm"],
                 model,
                 batch,
+                rounds[model, batch],
+                None if None in equal[model, batch] else all(equal[model, batch]),
                 rows["grpc"],
                 rows["grpc+tensorwire"],
                 tcp,
@@ -201,13 +231,41 @@ def trained() -> Iterator[Training]:
             )
 
 
-def training() -> str:
-    def speed(row: Row | None, stock: Row | None = None) -> str:
-        if row is None:
-            return ""
-        return with_ratio(significant(images(row)), images(row) / images(stock) if stock else None)
+def _made_by() -> str:
+    """The commands, as one."""
+    found: dict[str, list[int]] = {}
+    for each in kept("training"):
+        command = each["command"].removesuffix(" --transport tcp")
+        (batches,) = re.findall(r"--num_batches (\d+)", command)
+        for option, name in (("model", "MODEL"), ("batch_size", "N"), ("num_batches", "B")):
+            command = re.sub(rf"--{option} \S+", f"--{option} {name}", command)
+        found.setdefault(command, []).append(int(batches))
+    return " and ".join(
+        f"`{command}` (B: from {min(counts)} to {max(counts)})" for command, counts in found.items()
+    )
 
-    return table(
+
+def _how_often(models: Sequence[Training]) -> str:
+    least = min(each.rounds for each in models)
+    return "once" if least == 1 else f"in {least} rounds"
+
+
+def _losses(models: Sequence[Training]) -> str:
+    """A sentence, which says nothing of what was not compared."""
+    other = [f"{each.model} {each.batch}" for each in models if each.equal is False]
+    if other:
+        return f"Losses of {', '.join(other)} were not equal."
+    same = all(each.equal for each in models)
+    return "Losses are the same, bit for bit." if same else ""
+
+
+def training() -> str:
+    models = list(trained())
+
+    def speed(row: Row | None, ratio: float | None = None) -> str:
+        return "" if row is None else with_ratio(significant(images(row)), ratio)
+
+    text = table(
         [
             "model, batch",
             "grpc",
@@ -215,19 +273,30 @@ def training() -> str:
             "tcp only",
             "no communication",
             "CPU seconds per step, grpc and shm",
+            "steps timed, at least",
         ],
         [
             [
                 f"{each.model} {each.batch}",
                 speed(each.grpc),
-                speed(each.shm, each.grpc),
-                speed(each.tcp, each.grpc),
+                speed(each.shm, each.shm.ratio),
+                speed(each.tcp, each.tcp.ratio if each.tcp else None),
                 speed(each.ceiling),
                 ", ".join(f"{measured(row.cpu_s_per_call):.2f}" for row in (each.grpc, each.shm)),
+                str(each.steps),
             ]
-            for each in trained()
+            for each in models
         ],
     )
+    about = (
+        f"By {_made_by()}, and for *tcp only* in another run with `--transport tcp`. Ratios are to "
+        "stock gRPC in the same run; grpc, no communication and CPU are of the run with shared "
+        f"memory. Each was measured {_how_often(models)}, over as few steps as the last column "
+        f"tells. {_losses(models)}"
+    )
+    if all(each.shm.copies_per_call == 0 for each in models):
+        about += " Over shm no tensor of 32 KiB or more was copied."
+    return f"{text}\n\n{wrapped(about.strip())}"
 
 
 MODELS: Final = {
@@ -240,17 +309,21 @@ MODELS: Final = {
 
 
 def guide_training() -> str:
-    return table(
-        ["model, batch", "shared memory", "of what no communication gives"],
+    models = list(trained())
+    text = table(
+        ["model, batch", "shared memory", "of what no communication gives", "steps timed"],
         [
             [
                 f"{MODELS[each.model]} {each.batch}",
                 times(images(each.shm) / images(each.grpc)),
                 f"{images(each.shm) / images(each.ceiling):.2f}",
+                str(each.steps),
             ]
-            for each in trained()
+            for each in models
         ],
     )
+    about = f"Each was measured {_how_often(models)}, over so few steps. {_losses(models)}"
+    return f"{text}\n\n{wrapped(about.strip())}"
 
 
 def readme_training() -> str:
@@ -280,7 +353,8 @@ def readme_training() -> str:
             f"{title(least)}, which gains the least of {len(models)} models, went from {stock} to "
             f"{ours}, of {ceiling}. "
         )
-    text += "Losses are the same, bit for bit."
-    if "--rounds 1" in shown.command:
-        text += " Each was measured once."
+    fewest, most = min(each.steps for each in models), max(each.steps for each in models)
+    text += (
+        f"{_losses(models)} Each was measured {_how_often(models)}, over {fewest} to {most} steps."
+    )
     return f"{wrapped(text)}\n(`{shown.command}`)"

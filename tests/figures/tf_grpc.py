@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.figures.rows import WAYS, Line, Rows, measured, table, times
+from tests.figures.rows import WAYS, Line, Rows, about, measured, table, times
 from tests.figures.sets import load
 
 from tensorwire.bench.harness.report import duration, rate, significant
@@ -28,6 +28,19 @@ def _figure(row: Row, suite: str) -> str:
     return f"{rate(measured(row.calls_per_s))} RPC/s"
 
 
+def _times(row: Row | None, stock: Row | None, suite: str, *, bold: bool = False) -> str:
+    """How many times as fast as stock, by the figure that is shown."""
+    if row is None or stock is None:
+        return ""
+    if suite == "p2p-latency":
+        by = measured(stock.p50_us) / measured(row.p50_us)
+    elif suite == "p2p-bandwidth":
+        by = measured(row.gb_per_s) / measured(stock.gb_per_s)
+    else:
+        by = measured(row.calls_per_s) / measured(stock.calls_per_s)
+    return about(times(by, bold=bold), row, stock)
+
+
 def _lines(report: Report) -> Iterator[Line]:
     """From ordinary memory. What is read where that was measured, else what is not."""
     rows = Rows([report])
@@ -41,10 +54,12 @@ def _lines(report: Report) -> Iterator[Line]:
             f"{BENCHMARKS[report.suite]}, {case}",
             _figure(stock, report.suite) if stock else "",
             *(
-                f"{_figure(row, report.suite)} ({times(row.ratio, bold=place == 0)})" if row else ""
+                f"{_figure(row, report.suite)} ({_times(row, stock, report.suite, bold=not place)})"
+                if row
+                else ""
                 for place, row in enumerate(ours)
             ),
-            times(limit.ratio) if limit else "",
+            _times(limit, stock, report.suite),
         ]
 
 

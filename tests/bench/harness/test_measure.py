@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -125,14 +126,18 @@ def test_a_wrong_answer_is_no_figure(wrong_from: int) -> None:
         visits.visit(Fake(wrong_from), Work("request", 8), SECONDS, PIDS)
 
 
-def test_streams_are_made_long_enough() -> None:
+def test_streams_are_made_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only messages move on, by a microsecond each."""
     fake = Fake()
+    clock = SimpleNamespace(perf_counter=lambda: fake.calls / 1e6)
+    monkeypatch.setattr(visits, "time", clock)
     visit = visits.visit(fake, Work("stream", 8), SECONDS, PIDS)
-    assert fake.lengths[0] == visits.STREAM_MINIMUM
-    length = fake.lengths[-1]
-    assert length > visits.STREAM_MINIMUM
+    *probes, length = sorted({*fake.lengths})
+    assert probes == [visits.STREAM_MINIMUM, 64, 1024]
+    assert length == pytest.approx(SECONDS * 1e6, abs=2)
     assert visit.calls == length * fake.lengths.count(length)
-    assert visit.p50_us * length <= visit.seconds * 1e6 * (1 + 1e-9)  # the same time, rounded
+    assert visit.p50_us == pytest.approx(1)
+    assert visit.seconds == pytest.approx(visit.calls / 1e6)
 
 
 def test_a_stream_of_very_large_messages_may_be_one_message() -> None:

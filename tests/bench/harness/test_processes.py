@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
 
 import pytest
 
 from tensorwire.bench.harness import processes
-from tensorwire.bench.harness.control import AgentError
+from tensorwire.bench.harness.control import AgentError, Control
 from tensorwire.bench.harness.processes import Hello, expect, expect_all, resting, started
+from tensorwire.bench.harness.schedule import Entry
+from tensorwire.bench.harness.suite import Session
+from tensorwire.bench.harness.work import Work
+from tensorwire.bench.suites.queue import suite as queue
+from tensorwire.bench.suites.remote import suite as remote
+from tensorwire.bench.suites.rpc import pair as rpc
+from tensorwire.bench.suites.tensorflow import cluster as tensorflow
 
 HELLO = """
 import sys
@@ -89,6 +97,37 @@ def test_a_visit_to_agents_that_are_gone_ends() -> None:
         control.send({"x": 1})
         with pytest.raises(AgentError, match="has ended"):
             expect(control, 30)
+
+
+def rpc_pair(one: Control, other: Control) -> Session:
+    return rpc.Pair(one, other, "tcp", "", nullcontext)
+
+
+def remote_pair(one: Control, other: Control) -> Session:
+    return remote.Pair(one, other, "tcp", "")
+
+
+def queue_of(one: Control, other: Control) -> Session:
+    return queue._Running(one, "tcp", "")
+
+
+def tensorflow_cluster(one: Control, other: Control) -> Session:
+    return tensorflow.Cluster(Entry("grpc", "grpc"), [one, other], [])
+
+
+@pytest.mark.parametrize("session", [rpc_pair, remote_pair, queue_of, tensorflow_cluster])
+def test_agents_that_ended_between_two_visits_are_an_error_of_their_own(
+    session: Callable[[Control, Control], Session],
+) -> None:
+    """Nothing that would end the run of the others."""
+    with ExitStack() as stack:
+        ends = []
+        for _ in range(2):
+            here, there = socket.socketpair(socket.AF_UNIX)
+            ends.append(stack.enter_context(closing(Control(here))))
+            there.close()
+        with pytest.raises(AgentError, match=r"has ended|is gone"):
+            session(*ends).visit(Work("request", 8), 0.1)
 
 
 def ask_last(*programs: str, wait_for: int = -1, seconds: float = 30) -> dict[str, object]:

@@ -100,6 +100,15 @@ def test_a_row_of_ours_that_is_gone_is_missed_where_others_are() -> None:
     assert found.to_json()["missing"] == 1
 
 
+def test_published_rows_of_ours_that_are_gone_are_missing() -> None:
+    """Others have ordinary memory only."""
+    times = [10.0] * 5
+    published = (made.row("tensorwire", times, origin="published", reads=True), times)
+    others = [(made.row(name, times, reads=True), times) for name in ("grpcio", "tensorwire")]
+    found = compare(made.run([*others, published]), made.run(others, "after.json"))
+    assert [each.row.origin for each in found.missing] == ["published"]
+
+
 @settings(max_examples=20)
 @given(st.lists(st.floats(1, 1e6), min_size=3, max_size=9), st.floats(0, 0.5))
 def test_a_run_has_not_changed_against_itself(times: list[float], limit: float) -> None:

@@ -51,6 +51,22 @@ def test_an_arena_that_others_lack_does_not_count() -> None:
     assert lead.ours.row.origin == "ordinary"
 
 
+def test_what_counts_as_much_as_others_do_is_compared_with_them() -> None:
+    """Not what begins later; that is compared with a limit."""
+    size = (1 << 20,)
+    rows = [
+        *made.sweep("tensorwire", 1, size, case="copied"),
+        *made.sweep("tensorwire", 2, size, case="published"),
+        *made.sweep("zmq", 1.5, size, case="copied"),
+        *made.sweep("memcpy", 0.5, size, case="copied"),
+    ]
+    found = leads(made.run(rows, as_others={"published": "copied"}).measured)
+    assert [each.ours.row.case for each in found.peers] == ["published"]
+    assert [each.ours.row.case for each in found.limits] == ["copied"]
+    assert found.compared == 1
+    assert leads(made.run(rows).measured).peers == []
+
+
 def test_what_is_only_announced_is_not_compared() -> None:
     rows = [*ours(1, "shm", "published"), *made.sweep("zmq", 4, (1 << 20,), transport="shm")]
     found = leads(made.run(rows).measured)

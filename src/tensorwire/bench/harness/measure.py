@@ -33,7 +33,8 @@ class Visit:
     sender's memory (None: that is not counted). min_us, mean_us, max_us: of the time of a call,
     where that is told. ways: those that the library says its calls took. samples_us: times of
     single calls, all or evenly spaced, in their order, those of one caller after another's; empty
-    where that is not told.
+    where that is not told. quantiles_of: how many times the quantiles are of, where one time is of
+    several calls, and single ones are not told.
     """
 
     p50_us: float
@@ -48,11 +49,12 @@ class Visit:
     max_us: float | None = None
     ways: Sequence[str] = ()
     samples_us: Sequence[float] = ()
+    quantiles_of: int | None = None
 
     @property
     def timed(self) -> int:
         """Of how many times the quantiles are, up to those that are kept."""
-        return len(self.samples_us) or self.calls
+        return self.quantiles_of or len(self.samples_us) or self.calls
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -97,6 +97,14 @@ def _pid(control: Control) -> int:
     return int(ids.unpack(told)[0])
 
 
+def tell(controls: Sequence[Control], message: dict[str, Any]) -> None:
+    """Says it to each of these agents. Where one is gone, those after it are told nothing: what it
+    has said before, or its end, is what ``expect`` hears next, and tells why."""
+    with suppress(OSError):
+        for control in controls:
+            control.send(message)
+
+
 def expect(control: Control, timeout: float, *others: Control) -> dict[str, Any]:
     """The agent's next message. AgentError when it reports an error, is silent or gone, or when one
     of ``others``, which have nothing to say meanwhile, reports an error or is gone."""

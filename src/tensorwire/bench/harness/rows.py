@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ LENT: Final = 64 << 10
 """Bytes from which an array is surely lent; a smaller one may be in the message itself."""
 
 Visits = dict[tuple[Entry, Work], list[Visit]]
+Figure = Literal["p50_us", "calls_per_s"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Row:
     cpu_s_per_call, cpu_s_per_gb: CPU seconds of all processes.
     bytes_per_call, copies_per_call: what the library counted: bytes received, and tensors copied.
     in_place: the share of the bytes that the receiver read in the sender's memory.
-    ratio, p99_ratio: how many times faster than the baseline at the same work, in the same rounds.
+    ratio, p99_ratio: how many times faster than the baseline at the same work, in the same rounds,
+        by the time of a call; by calls in a second where there are several callers, or that is the
+        figure of the suite.
     """
 
     contender: str
@@ -155,16 +158,24 @@ def announced(work: Work, path: str) -> bool:
 
 
 def rows(
-    visits: Visits, comments: Mapping[Entry, str], baseline: str, moved: Callable[[Work], int]
+    visits: Visits,
+    comments: Mapping[Entry, str],
+    baseline: str,
+    moved: Callable[[Work], int],
+    figure: Figure = "p50_us",
 ) -> list[Row]:
-    """One for each entry and work. baseline: the name of a contender; moved: bytes of a call."""
+    """One for each entry and work. baseline: the name of a contender; moved: bytes of a call;
+    figure: that one caller's rows are compared by."""
     bases = {
         work.comparable: each
         for (entry, work), each in visits.items()
         if entry.contender == baseline
     }
     return [
-        _row(entry, work, each, bases.get(work.comparable), moved(work), comments.get(entry, ""))
+        _row(
+            *(entry, work, each, bases.get(work.comparable)),
+            *(moved(work), comments.get(entry, ""), figure),
+        )
         for (entry, work), each in visits.items()
     ]
 
@@ -189,6 +200,7 @@ def _row(
     base: Sequence[Visit] | None,
     nbytes: int,
     note: str,
+    figure: Figure,
 ) -> Row:
     path = visits[0].path
     still = announced(work, path)
@@ -210,7 +222,7 @@ def _row(
         cpu_s_per_call=cpu,
         cpu_s_per_gb=None if still or not nbytes else cpu / nbytes * 1e9,
         in_place=min(shares, default=None),
-        ratio=_times_faster(work, visits, base) if base else None,
+        ratio=_times_faster(work, visits, base, figure) if base else None,
         p99_ratio=_median(base, lambda visit: visit.p99_us) / p99 if base else None,
         note=note,
     )
@@ -220,10 +232,12 @@ def _median(visits: Sequence[Visit], figure: Callable[[Visit], float]) -> float:
     return statistics.median(map(figure, visits))
 
 
-def _times_faster(work: Work, visits: Sequence[Visit], base: Sequence[Visit]) -> float:
+def _times_faster(
+    work: Work, visits: Sequence[Visit], base: Sequence[Visit], figure: Figure
+) -> float:
     """By the time of a call; where several callers compete for the way, by calls in all, since
     the median call may be one that found the way free."""
-    if work.callers > 1:
+    if work.callers > 1 or figure == "calls_per_s":
         ours, theirs = (_median(each, lambda v: v.calls / v.seconds) for each in (visits, base))
         return ours / theirs
     return _median(base, lambda v: v.p50_us) / _median(visits, lambda v: v.p50_us)

@@ -16,7 +16,7 @@ from tensorwire.bench.harness.control import AgentError, LostError
 from tensorwire.bench.harness.fresh import FIRST
 from tensorwire.bench.harness.measure import WARM_UP_SHARE, Visit
 from tensorwire.bench.harness.report import Layout
-from tensorwire.bench.harness.rows import Report, Row, Visits, rounds, rows
+from tensorwire.bench.harness.rows import Figure, Report, Row, Visits, rounds, rows
 from tensorwire.bench.harness.schedule import (
     Course,
     Entry,
@@ -48,6 +48,17 @@ class Session(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Running:
+    """ends: its processes, by ``close``."""
+
+    session: Session
+    ends: ExitStack
+
+
+Sessions = dict[tuple[Entry, Hashable], _Running]
+
+
 @dataclass
 class Results(Course):
     """Visits by entry and work, and why some of them are missing."""
@@ -72,6 +83,8 @@ class Suite(abc.ABC):
     """About: of the processes of an entry."""
     visit_overhead: ClassVar[float]
     """Seconds, about: of a visit, outside of its calls."""
+    figure: ClassVar[Figure] = "p50_us"
+    """By which rows are compared where there is one caller."""
 
     entries: Sequence[Entry]
     works: Sequence[Work]
@@ -154,10 +167,16 @@ class Suite(abc.ABC):
         described = environment.describe(self.settings, roles, packages)
         described["versions"] |= self.prepare()
         results = self.measure(progress)
-        found = rows(results.visits, results.comments, self.baseline.contender, self.moved)
+        found = rows(
+            results.visits, results.comments, self.baseline.contender, self.moved, self.figure
+        )
         caveats = environment.caveats({row.transport for row in found})
         environment.ended(described, [*results.notes, *caveats], results.interrupted)
-        details = {**self.details(results, found), "rounds": rounds(results.visits)}
+        details = {
+            **self.details(results, found),
+            "figure": self.figure,
+            "rounds": rounds(results.visits),
+        }
         report = Report(self.name, self.baseline.contender, described, found, details)
         return report, not results.failed
 
@@ -167,8 +186,8 @@ class Suite(abc.ABC):
         Each round visits each of them once, so that all share whatever else the host does; the
         order moves on by one from round to round. All processes run from the beginning to the end;
         those that are not visited wait without using CPU. What fails, or takes another way than it
-        should, is measured no more. Ctrl-C, or the loss of a host that takes part, ends the run
-        with the figures that there are.
+        should, is measured no more, and its processes are ended. Ctrl-C, or the loss of a host that
+        takes part, ends the run with the figures that there are.
         """
         results = Results()
         try:
@@ -180,7 +199,7 @@ class Suite(abc.ABC):
         return results
 
     def _measure(self, stack: ExitStack, results: Results, progress: Progress) -> None:
-        sessions: dict[tuple[Entry, Hashable], Session] = {}
+        sessions: Sessions = {}
         for entry in self.entries:
             progress(f"starting {entry.contender} {entry.transport}", 0, 0)
             self._start(stack, sessions, entry, results)
@@ -211,7 +230,7 @@ class Suite(abc.ABC):
     def _start(
         self,
         stack: ExitStack,
-        sessions: dict[tuple[Entry, Hashable], Session],
+        sessions: Sessions,
         entry: Entry,
         results: Results,
     ) -> None:
@@ -222,25 +241,27 @@ class Suite(abc.ABC):
             results.note(f"{entry}: left out: {reason}", failed=missed)
             return
         for room in rooms:
+            ends = stack.enter_context(ExitStack())
             try:
-                session = stack.enter_context(self.start_in(entry, room))
+                session = ends.enter_context(self.start_in(entry, room))
             except (AgentError, ImportError) as error:
                 results.note(f"{entry}: {error}")
                 continue
             if entry.transport in ("auto", session.path):
-                sessions[entry, room] = session
+                sessions[entry, room] = _Running(session, ends)
                 results.comments[entry] = session.note
             else:
                 results.note(f"{entry}: took {session.path} instead, so there are no figures")
+                ends.close()
 
     def _visit(
         self,
-        sessions: dict[tuple[Entry, Hashable], Session],
+        sessions: Sessions,
         entry: Entry,
         work: Work,
         results: Results,
     ) -> None:
-        session = sessions[entry, self.room(work)]
+        session = sessions[entry, self.room(work)].session
         try:
             visit = session.visit(work, self.seconds)
         except AgentError as error:
@@ -250,8 +271,9 @@ class Suite(abc.ABC):
                 results.visits.setdefault((entry, work), []).append(visit)
                 return
             results.note(f"{entry}: went from {session.path} to {visit.path} and was stopped")
-        del sessions[entry, self.room(work)]
         results.visits.pop((entry, work), None)
+        # Whatever has failed may spin: the others should not be measured beside it.
+        sessions.pop((entry, self.room(work))).ends.close()
 
 
 def _describe(entry: Entry, work: Work) -> str:

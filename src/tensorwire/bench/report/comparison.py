@@ -64,9 +64,11 @@ class Comparison:
 
     @property
     def missing(self) -> list[Measured]:
-        """Rows of ours that are gone, of works that the other run measured with others."""
-        measured = {each.work for each in self.after.measured if each.role != "own"}
-        return [each for each in self.gone if each.role == "own" and each.work in measured]
+        """Rows of ours that are gone, of works that the other run measured with others; these have
+        no published memory, and do the same from ordinary memory."""
+        others = (each for each in self.after.measured if each.role != "own")
+        measured = {each.comparable for each in others}
+        return [each for each in self.gone if each.role == "own" and each.comparable in measured]
 
     @property
     def undecided(self) -> list[Change]:

@@ -5,7 +5,7 @@ no more is read than a run can be."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ from tensorwire.bench.harness.contenders import Role
 from tensorwire.bench.harness.measure import LEAST_FOR_P99
 from tensorwire.bench.harness.noise import verdict
 from tensorwire.bench.harness.report import ordered
-from tensorwire.bench.harness.rows import Report, Row
+from tensorwire.bench.harness.rows import Figure, Report, Row
 from tensorwire.bench.harness.work import Work
 
 MAX_BYTES: Final = 64 << 20
@@ -86,6 +86,8 @@ class _Details(msgspec.Struct, frozen=True):
     rounds: list[Rounds] = []
     rows: list[_More] = []
     samples: list[Samples] = []
+    figure: Figure = "p50_us"
+    as_others: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ class Measured:
     in them. efficiency: of a training, its speed by that of as many ranks that do not communicate;
     None where that was not measured. bus: of a collective, its bus bandwidth as of
     nccl-tests, 10^9 bytes in a second. samples_us: of each round, times of single calls; empty
-    where they were not kept.
+    where they were not kept. figure: by which it is compared, if it has one caller and no images.
+    as_others: of ours, the case of others that it begins and ends with, by another name; empty
+    where names tell that.
 
     The row has no p99 where a round has fewer times than one of which that could be told."""
 
@@ -105,10 +109,18 @@ class Measured:
     efficiency: float | None = None
     bus: float | None = None
     samples_us: Sequence[Sequence[float]] = ()
+    figure: Figure = "p50_us"
+    as_others: str = ""
 
     @property
     def work(self) -> Work:
         return self.row.work
+
+    @property
+    def comparable(self) -> Hashable:
+        """Equal for what may be divided by each other."""
+        case = self.as_others or self.work.case
+        return replace(self.work, case=case).comparable
 
     @property
     def announced(self) -> bool:
@@ -234,12 +246,14 @@ def _run(kept: Any, source: str) -> Run:
     found = {
         id(row): Measured(
             _with_known_quantiles(row, each),
-            _role(row.contender, told.roles),
+            (role := _role(row.contender, told.roles)),
             each,
             also.serialization_us,
             also.efficiency,
             also.bus_gb_per_s,
             [times for times in also.samples_us if times],
+            details.figure,
+            details.as_others.get(row.case, "") if role == "own" else "",
         )
         for row, each, also in zip(report.rows, rounds, more, strict=True)
     }

@@ -45,10 +45,10 @@ class Ratio:
 
 
 def figure(measured: Measured) -> Field | None:
-    """By which a row is compared: several callers by calls in all, a training by images, all others
-    by the time of a call."""
+    """By which a row is compared: several callers, and what a suite compares so, by calls in all, a
+    training by images, all others by the time of a call."""
     row = measured.row
-    if row.callers > 1 and row.calls_per_s and row.p50_us:
+    if (row.callers > 1 or measured.figure == "calls_per_s") and row.calls_per_s and row.p50_us:
         return "calls_per_s"
     if row.p50_us:
         return "p50_us"

@@ -70,6 +70,12 @@ def test_how_many_calls_fill_a_visit(nanoseconds: list[int], calls: int) -> None
     assert Calls(nanoseconds, 0.0).within(0.1) == calls
 
 
+def test_quantiles_are_of_calls_and_not_of_their_messages() -> None:
+    """Each call sends as many, of which only the time together is known."""
+    found = ranks.Ranks([], [{"path": "shm", "note": ""}])._visit(Calls([64_000] * 3, 0.0), 64)
+    assert (found.p50_us, found.calls, found.timed) == (1.0, 192, 3)
+
+
 @dataclass
 class FakeRanks:
     path: str

@@ -4,17 +4,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tensorwire.bench.harness.measure import WrongAnswerError
-from tensorwire.bench.harness.work import Array, payload
+from tensorwire.bench.harness.measure import Visit, WrongAnswerError
+from tensorwire.bench.harness.schedule import Entry
+from tensorwire.bench.harness.work import Array, Work, payload
+from tensorwire.bench.report.runs import parse
+from tensorwire.bench.report.speed import ratio
 from tensorwire.bench.suites.queue.agent import COMPARED, Reader
 from tensorwire.bench.suites.queue.contender import Consumer, find, names
 from tensorwire.bench.suites.queue.producers import END
+from tensorwire.bench.suites.queue.suite import Options, Queues
 from tensorwire.cli import app
 
 
@@ -67,6 +73,42 @@ def test_wrong_usage(arguments: list[str], said: str) -> None:
     result = command(*arguments)
     assert result.exit_code == 2
     assert said in result.output
+
+
+class Session:
+    """Groups of items come one right after the other, from time to time."""
+
+    note = ""
+
+    def __init__(self, entry: Entry) -> None:
+        self.path = entry.transport
+        self.figures = (180.0, 4500) if entry.contender == "grpcio" else (1.5, 9000)
+
+    def visit(self, work: Work, seconds: float) -> Visit:
+        p50_us, calls = self.figures
+        return Visit(p50_us, p50_us, calls, 1.0, 0.5, self.path)
+
+
+class FakeQueues(Queues):
+    def start_in(self, entry: Entry, room: Hashable) -> nullcontext[Session]:
+        return nullcontext(Session(entry))
+
+    def _why_not(self, entry: Entry) -> None:
+        return None
+
+
+@pytest.mark.parametrize("producers", [1, 3])
+def test_queues_are_compared_by_items(producers: int) -> None:
+    """The time of an item is that within a group."""
+    suite = FakeQueues.of(Options(["shm"], [1024], producers, [], 5, 0.1))
+    report, _ = suite.run()
+    base, ours = report.rows
+    assert (base.ratio, ours.ratio) == (1, 2)
+    (run,) = parse(json.dumps(report.to_json()).encode(), "run.json")
+    stock, measured = run.measured
+    by = ratio(measured, stock, paired=True)
+    assert by is not None
+    assert by.value == 2
 
 
 def test_real_queues() -> None:

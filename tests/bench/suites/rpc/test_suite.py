@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -49,6 +50,8 @@ class FakePair:
         self.fails_at: int | None = None
         self.moves_at: int | None = None
         self.visits = 0
+        self.ended_at: int | None = None
+        """After how many visits of all."""
 
     def visit(self, work: Work, seconds: float) -> Visit:
         self.log.append(self.contender)
@@ -82,8 +85,11 @@ class FakeCalls(Calls):
     def contender(self, name: str) -> Any:
         return FakeContender(name)
 
-    def start(self, entry: Entry) -> nullcontext[FakePair]:
-        return nullcontext(self.pairs.setdefault(entry, FakePair(entry, self.pairs[GRPC].log)))
+    @contextmanager
+    def start(self, entry: Entry) -> Iterator[FakePair]:
+        pair = self.pairs.setdefault(entry, FakePair(entry, self.pairs[GRPC].log))
+        yield pair
+        pair.ended_at = len(pair.log)
 
 
 def run(
@@ -202,6 +208,17 @@ def test_a_contender_that_fails_is_dropped_and_the_others_go_on(
     assert len(results.visits[GRPC, REQUEST]) == 3
     assert results.failed
     assert "its process is gone" in results.notes[0]
+
+
+@pytest.mark.parametrize("wrong", [{"fails_at": 1}, {"moves_at": 1}, {"path": "ipc"}])
+def test_what_is_measured_no_more_does_not_run_beside_the_others(
+    pairs: Pairs, wrong: dict[str, Any]
+) -> None:
+    for name, value in wrong.items():
+        setattr(pairs[ZMQ], name, value)
+    run(pairs, [ZMQ, GRPC], [REQUEST], 3, 0.1)
+    assert pairs[ZMQ].ended_at == (0 if "path" in wrong else 1)
+    assert pairs[GRPC].ended_at == pairs[ZMQ].visits + 3
 
 
 @pytest.mark.parametrize("moves_at", [1, 2])

@@ -212,6 +212,7 @@ def answer(calls: int, seconds: float, nanoseconds: int) -> dict[str, object]:
         "path": "tcp",
         "note": "",
         "serialization": calls * 500,
+        "warming": 0.0,
     }
 
 
@@ -225,6 +226,12 @@ def test_workers_add_up() -> None:
     assert found.cpu_seconds == 1.5
     assert found.path == "tcp"
     assert len(found.samples_us) == 400
+
+
+def test_processors_time_of_calls_that_warm_up_is_none_of_the_others() -> None:
+    samples = [Sample(0.0, 0.0, 1, 2, 3), Sample(2.0, 1.5, 1, 2, 3)]
+    answers = [{**answer(4, 2.0, 10**8), "warming": warming} for warming in (0.75, 1.25)]
+    assert _measured(answers, samples).cpu_seconds == pytest.approx(1.5 * 8 / 10)
 
 
 def test_a_report_keeps_some_times_of_each_worker() -> None:

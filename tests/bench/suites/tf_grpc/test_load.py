@@ -77,6 +77,25 @@ def test_a_worker_waits_for_the_begin(clock: Clock) -> None:
     assert about(clock.now - begin) <= 10
 
 
+@pytest.mark.parametrize(
+    ("call", "begin", "behind"), [(10, 25, 0.5), (10, 30, 0.0), (900, 90, 0.9), (10, -50, 1.0)]
+)
+def test_how_much_of_the_warm_up_lies_behind_the_begin(
+    clock: Clock, call: int, begin: int, behind: float
+) -> None:
+    turns = Turns([[clock.call(call)]], [7])
+    assert turns.until(clock.now + begin * MS) == pytest.approx(behind, abs=0.001)
+
+
+@pytest.mark.parametrize(("begin", "behind"), [(25, 2.5), (-50, 3.0)])
+def test_how_much_of_a_window_lies_behind_the_begin(
+    clock: Clock, begin: int, behind: float
+) -> None:
+    """Three calls are under way, of which one ends each 10 ms."""
+    window = Window([[lambda: clock.call(10)]], [7], 3)
+    assert window.until(clock.now + begin * MS) == pytest.approx(behind, abs=0.001)
+
+
 def test_there_is_one_call_at_least(clock: Clock) -> None:
     turns = Turns([[clock.call(900)]], [7])
     turns.until(0)

@@ -13,6 +13,7 @@ from rich.console import Console
 from tests.tensorflow import counters
 from typer.testing import CliRunner
 
+from tensorwire import signals
 from tensorwire.bench.harness.report import print_report
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.suites.train import compare, local
@@ -127,7 +128,7 @@ def test_a_comparison_interleaves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(local, "run", run)
     progress: list[tuple[int, int]] = []
-    report = compare.run(
+    report, _ = compare.run(
         Options(model="lenet", num_batches=20),
         "ps=1,worker=2",
         2,
@@ -160,7 +161,7 @@ def test_plans_are_compared_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
         return local.Outcome([worker(step={"off": 1.0, "on": 0.5}[plan])], [])
 
     monkeypatch.setattr(local, "run", run)
-    report = compare.run(
+    report, _ = compare.run(
         Options(model="lenet"),
         "ps=1,worker=1",
         2,
@@ -191,11 +192,11 @@ def test_an_interrupted_comparison_keeps_the_runs_that_were_done(
     monkeypatch.setattr(local, "run", run)
     arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
     last = 4
-    report = compare.run(Options(), "ps=1,worker=1", 3, **arguments)
+    report, _ = compare.run(Options(), "ps=1,worker=1", 3, **arguments)
     assert report.interrupted
     assert [len(images) for images in report.details["images_per_second"].values()] == [2, 1, 1]
     runs, last = 0, 1
-    report = compare.run(Options(), "ps=1,worker=1", 3, **arguments)
+    report, _ = compare.run(Options(), "ps=1,worker=1", 3, **arguments)
     assert [row.contender for row in report.rows] == ["grpc"]
     assert report.details["losses_equal"] is None
     shown = StringIO()
@@ -205,6 +206,51 @@ def test_an_interrupted_comparison_keeps_the_runs_that_were_done(
     runs, last = 0, 0
     with pytest.raises(local.ClusterError):
         compare.run(Options(), "ps=1,worker=1", 3, **arguments)
+
+
+def test_a_comparison_that_sigterm_ends_keeps_the_runs_that_were_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes while a cluster runs, which takes it and ends."""
+    runs = 0
+
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        nonlocal runs
+        runs += 1
+        if runs > 3:
+            raise local.ClusterError(signals.TERMINATED, "ended by SIGTERM")
+        return local.Outcome([worker()], [])
+
+    monkeypatch.setattr(local, "run", run)
+    output = tmp_path / "figures.json"
+    arguments = ["train", "--compare", "--model=lenet", f"--output={output}"]
+    assert CliRunner().invoke(app, arguments).exit_code == 143
+    report = Report.from_json(json.loads(output.read_text()))
+    assert len(report.rows) == 3
+    assert report.interrupted
+
+
+def test_a_cluster_that_fails_costs_its_own_figures_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def run(options: Options, spec: str, **more: Any) -> local.Outcome:
+        ran.append(options.server_protocol)
+        if options.server_protocol == "grpc+tensorwire" and len(ran) > 3:
+            raise local.ClusterError(3, "worker 1 failed with exit code 3")
+        return local.Outcome([worker()], [])
+
+    monkeypatch.setattr(local, "run", run)
+    output = tmp_path / "figures.json"
+    arguments = ["train", "--compare", "--model=lenet", f"--output={output}"]
+    assert CliRunner().invoke(app, arguments).exit_code == 1
+    assert ran == ["grpc", "grpc+tensorwire", "grpc"] * 2 + ["grpc"] * 2
+    report = Report.from_json(json.loads(output.read_text()))
+    assert [row.contender for row in report.rows] == ["grpc", "no communication"]
+    told = "round 2 of 3, grpc+tensorwire: worker 1 failed with exit code 3"
+    assert told in report.environment["notes"]
+    assert not report.interrupted
 
 
 def test_a_run_that_waits_for_the_plugin_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,11 +279,11 @@ def test_other_losses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(local, "run", run)
     arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
-    report = compare.run(Options(), "ps=1,worker=1", 1, **arguments)
+    report, _ = compare.run(Options(), "ps=1,worker=1", 1, **arguments)
     assert report.details["losses_equal"] is False
     assert compare.notes(report)[-1].endswith("NOT equal.")
     unsynchronised = Options(cross_replica_sync=False)
-    report = compare.run(unsynchronised, "ps=1,worker=1", 1, **arguments)
+    report, _ = compare.run(unsynchronised, "ps=1,worker=1", 1, **arguments)
     assert report.details["losses_equal"] is None
 
 
@@ -255,7 +301,7 @@ def test_losses_that_no_transfer_changed_are_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(local, "run", run)
     arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
     contenders = ("grpc", "grpc+tensorwire")
-    report = compare.run(
+    report, _ = compare.run(
         Options(model="gru"), "ps=1,worker=1", 2, contenders=contenders, **arguments
     )
     assert report.details["losses_repeat"] == {"grpc": False, "grpc+tensorwire": True}
@@ -265,7 +311,7 @@ def test_losses_that_no_transfer_changed_are_told(monkeypatch: pytest.MonkeyPatc
     assert "of gru may differ" in known
     del report.details["losses_repeat"]
     assert [line for line in compare.notes(report) if "Rounds of one" in line] == []
-    report = compare.run(
+    report, _ = compare.run(
         Options(model="gru"), "ps=1,worker=1", 1, contenders=contenders, **arguments
     )
     assert set(report.details["losses_repeat"].values()) == {None}
@@ -282,7 +328,7 @@ def test_a_full_arena_of_one_round_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(local, "run", run)
     arguments: dict[str, Any] = {"environment": {}, "progress": lambda *_: None}
-    report = compare.run(
+    report, _ = compare.run(
         Options(), "ps=1,worker=1", 3, contenders=("grpc+tensorwire",), **arguments
     )
     assert any(line.startswith("The arena was full 7 times") for line in compare.notes(report))

@@ -52,6 +52,7 @@ def test_real_syncs(tmp_path: Path) -> None:
         ("memcpy", "memory", "copied"),
     }
     assert report.details["receivers"] == 1
+    assert report.details["as_others"] == {"published": "copied"}
     assert "of limit" in done.output
     assert "1 to 1" in LAYOUT.title(report)
 

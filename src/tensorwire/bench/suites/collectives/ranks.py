@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tensorwire.bench.harness.control import AgentError, Control
 from tensorwire.bench.harness.measure import MINIMUM_CALLS, WARM_UP_SHARE, Visit, quantile
-from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect_all, started
+from tensorwire.bench.harness.processes import (
+    START_SECONDS,
+    VISIT_FACTOR,
+    expect_all,
+    started,
+    tell,
+)
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.contender import find
@@ -79,6 +85,7 @@ class Ranks:
             mean_us=sum(ordered) / len(ordered) / unit,
             max_us=ordered[-1] / unit,
             ways=found.ways,
+            quantiles_of=len(ordered),
         )
 
     def _run(self, calls: int, limit: float, *, last: bool = False) -> Calls:
@@ -89,9 +96,7 @@ class Ranks:
         return Calls([max(call) for call in each], used, list(ways))
 
     def _ask(self, message: dict[str, Any], limit: float) -> list[dict[str, Any]]:
-        with suppress(OSError):  # a rank is gone: what it has said before, if anything, tells why
-            for control in self.controls:
-                control.send(message)
+        tell(self.controls, message)
         return expect_all(self.controls, limit, "the process of rank {}")
 
 

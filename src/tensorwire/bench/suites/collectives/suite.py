@@ -101,7 +101,7 @@ LAYOUT: Final = Layout(
         "x NAME: how many times faster than that contender, by p50 in the same rounds; x TYPE: "
         "than the same bytes of that type. of limit: the time in which all ranks, at the same "
         "time, add an array of that size to another one in place (copy it, where nothing is added "
-        "up), as a part of the row's p50.",
+        "up), as a part of the row's p50; more than 100% where the operation moves less than that.",
     ),
 )
 

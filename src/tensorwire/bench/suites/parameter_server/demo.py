@@ -17,7 +17,7 @@ from tensorwire import progress, signals, terminal
 from tensorwire.bench.harness import environment
 from tensorwire.bench.harness.contenders import Role
 from tensorwire.bench.harness.control import AgentError
-from tensorwire.bench.harness.processes import START_SECONDS, expect, started
+from tensorwire.bench.harness.processes import START_SECONDS, expect, started, tell
 from tensorwire.bench.harness.report import (
     CONTENDER,
     NOTE,
@@ -58,14 +58,14 @@ def run(library: str, model: str = MODEL, seconds: float = SECONDS) -> list[Row]
     with started(commands, CLIENTS + 1) as (*hellos, (server, hello)):
         clients = [control for control, _ in hellos]
         for client in clients:
-            client.send({"address": hello["address"]})
+            tell([client], {"address": hello["address"]})
         for client in clients:
             expect(client, START_SECONDS, server)
         for client in clients:
-            client.send({"seconds": seconds})
+            tell([client], {"seconds": seconds})
         results = [expect(client, seconds + START_SECONDS, server) for client in clients]
         steps = sum(result["steps"] for result in results)
-        clients[0].send({"check": True})
+        tell(clients[:1], {"check": True})
         found = expect(clients[0], START_SECONDS, server)
     if not found["minimum"] == found["maximum"] == steps * GRADIENT:
         raise RuntimeError(f"{steps} pushes of {GRADIENT} came to {found}: something was lost")

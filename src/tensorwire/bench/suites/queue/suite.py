@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from tensorwire.bench.harness.control import Control
 from tensorwire.bench.harness.measure import Visit
-from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect, started
+from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect, started, tell
 from tensorwire.bench.harness.report import (
     CONTENDER,
     NOTE,
@@ -77,6 +77,7 @@ class Queues(Suite):
     layout: ClassVar[Layout] = LAYOUT
     start_seconds = 2.0
     visit_overhead = 0.2
+    figure = "calls_per_s"  # the time of an item is that within a group
 
     @classmethod
     def of(cls, options: Options) -> Queues:
@@ -115,7 +116,7 @@ class _Running:
         self.note = note
 
     def visit(self, work: Work, seconds: float) -> Visit:
-        self._control.send({"seconds": seconds})
+        tell([self._control], {"seconds": seconds})
         return Visit(**expect(self._control, START_SECONDS + seconds * VISIT_FACTOR))
 
 

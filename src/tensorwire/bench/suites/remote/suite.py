@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from tensorwire.bench.harness.control import Control
 from tensorwire.bench.harness.measure import Visit
-from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect, started
+from tensorwire.bench.harness.processes import START_SECONDS, VISIT_FACTOR, expect, started, tell
 from tensorwire.bench.harness.report import (
     CONTENDER,
     NOTE,
@@ -150,9 +150,9 @@ class Pair:
 
     def visit(self, work: Work, seconds: float) -> Visit:
         limit = START_SECONDS + seconds * VISIT_FACTOR
-        self.owner.send({"work": work.to_json()})
+        tell([self.owner], {"work": work.to_json()})
         expect(self.owner, limit, self.client)
-        self.client.send({"work": work.to_json(), "seconds": seconds})
+        tell([self.client], {"work": work.to_json(), "seconds": seconds})
         return Visit(**expect(self.client, limit, self.owner))
 
 
@@ -166,6 +166,6 @@ def start(name: str, transport: str) -> Iterator[Pair]:
         return find(name).launch(owner, client)
 
     with started(commands, 2) as ((client, _), (owner, hello)):
-        client.send({"address": hello["address"], "owner_pid": hello["pid"]})
+        tell([client], {"address": hello["address"], "owner_pid": hello["pid"]})
         connected = expect(client, START_SECONDS, owner)
         yield Pair(owner, client, connected["path"], connected["note"])

@@ -15,6 +15,7 @@ from tensorwire.bench.harness.processes import (
     expect,
     resting,
     started,
+    tell,
 )
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.rpc.contender import find
@@ -49,9 +50,9 @@ class Pair:
 
     def _visit(self, work: Work, seconds: float | None, limit: float) -> Visit:
         with self._awake():
-            self.server.send({"work": work.to_json()})
+            tell([self.server], {"work": work.to_json()})
             expect(self.server, limit, self.client)
-            self.client.send({"work": work.to_json(), "seconds": seconds})
+            tell([self.client], {"work": work.to_json(), "seconds": seconds})
             return Visit(**expect(self.client, limit, self.server))
 
 
@@ -65,7 +66,7 @@ def start(name: str, transport: str) -> Iterator[Pair]:
         return find(name).launch(server, client)
 
     with started(commands, 2) as ((client, _), (server, hello)):
-        client.send({"address": hello["address"], "server_pids": hello["pids"]})
+        tell([client], {"address": hello["address"], "server_pids": hello["pids"]})
         connected = expect(client, START_SECONDS, server)
         spins = transport in find(name).spins
         with resting([server, client]) if spins else nullcontext(nullcontext) as awake:

@@ -19,6 +19,7 @@ from tensorwire.bench.harness.processes import (
     Hello,
     expect,
     started,
+    tell,
 )
 from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.work import Work
@@ -44,7 +45,8 @@ class Cluster:
 
     def visit(self, work: Work, seconds: float) -> Visit:
         before = self._counts()
-        self._driver.send({"work": work.to_json(), "seconds": seconds, "pids": self._pids})
+        told = {"work": work.to_json(), "seconds": seconds, "pids": self._pids}
+        tell([self._driver], told)
         limit = VISIT_SECONDS + seconds * VISIT_FACTOR
         visit = Visit(**expect(self._driver, limit, self._holder))
         counts = grown(before, self._counts())
@@ -55,7 +57,7 @@ class Cluster:
         found: list[Counts] = []
         ends = (self._driver, self._holder)
         for control, other in (ends, ends[::-1]):
-            control.send({"counts": True})
+            tell([control], {"counts": True})
             found.append(expect(control, START_SECONDS, other)["counts"])
         return found
 

@@ -37,7 +37,7 @@ def work(control: Control, contender: Contender, clients: Sequence[Client]) -> N
             control.send({"ready": True})
             if not (message := _begin(control)):
                 return
-            load.until(message["begin"])
+            warming = load.until(message["begin"])
             before = _serialization_ns(clients)
             calls = load.timed(message["begin"], message["seconds"], message["rate"])
             # The bench takes the processors' time between these two, before any goes into telling.
@@ -46,7 +46,8 @@ def work(control: Control, contender: Contender, clients: Sequence[Client]) -> N
                 return
             times = Times.of(calls)
             serialization_ns = _serialization_ns(clients) - before
-            control.send({**times.to_json(), **_told(clients), "serialization": serialization_ns})
+            more = {"serialization": serialization_ns, "warming": warming}
+            control.send({**times.to_json(), **_told(clients), **more})
 
 
 def _begin(control: Control) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -25,6 +25,7 @@ from tensorwire.bench.harness.processes import (
     expect_all,
     resting,
     started,
+    tell,
 )
 from tensorwire.bench.harness.ranks import Ranks
 from tensorwire.bench.harness.resources import Monitor, Sample, Watched
@@ -146,19 +147,19 @@ class Cluster:
     def _visit(self, work: Work, seconds: float) -> Measured:
         settings = self._settings
         limit = START_SECONDS + (settings.warm_up + seconds) * VISIT_FACTOR
-        _send(self._callers, {"request": self._request(work).to_json()})
+        tell(self._callers, {"request": self._request(work).to_json()})
         self._expect(limit)
         ahead = [self._ahead(caller) if self._others else 0 for caller in self._callers]
         begin = time.monotonic() + _HEAD_START + settings.warm_up
         for caller, more in zip(self._callers, ahead, strict=True):
             theirs = {"begin": int(begin * 1e9) + more}
-            _send([caller], {**theirs, "seconds": seconds, "rate": settings.rate})
+            tell([caller], {**theirs, "seconds": seconds, "rate": settings.rate})
         try:
             with self._watch(settings.interval, begin) as watched:
                 self._expect(limit)
         except OSError as error:
             raise AgentError(f"one of its processes has ended ({error})") from error
-        _send(self._callers, {"tell": True})
+        tell(self._callers, {"tell": True})
         return _measured(self._expect(limit), watched.samples)
 
     def _expect(self, limit: float) -> list[dict[str, Any]]:
@@ -168,7 +169,7 @@ class Cluster:
         """Nanoseconds by which the clock of the caller's host is ahead of this one's, but for half
         the time in which the caller answers."""
         before = time.monotonic_ns()
-        _send([caller], {"clock": True})
+        tell([caller], {"clock": True})
         who = f"worker {self._callers.index(caller)}"
         (answer,) = expect_all([caller], START_SECONDS, who, self._others)
         return int(answer["clock"]) - (before + time.monotonic_ns()) // 2
@@ -180,12 +181,15 @@ def _measured(answers: Sequence[dict[str, Any]], samples: Sequence[Sample]) -> M
     calls = sum(each.calls for each in times)
     per_second = sum(each.calls / each.seconds for each in times)
     ordered = sorted(told for each in times for told in each.told)
+    # Processors' time counts from the begin on. A worker whose last call of the warm-up was under
+    # way then counts its calls from that one's end.
+    watched = calls + sum(answer["warming"] for answer in answers)
     return Measured(
         quantile(ordered, 0.5) / 1e3,
         quantile(ordered, 0.99) / 1e3,
         calls,
         calls / per_second,
-        samples[-1].cpu_seconds,
+        samples[-1].cpu_seconds * calls / watched,
         _path(answers),
         min_us=min(each.least for each in times) / 1e3,
         mean_us=sum(each.total for each in times) / calls / 1e3,
@@ -198,12 +202,6 @@ def _measured(answers: Sequence[dict[str, Any]], samples: Sequence[Sample]) -> M
 
 def _path(told: Sequence[dict[str, Any]]) -> str:
     return " and ".join(dict.fromkeys(each["path"] for each in told))
-
-
-def _send(controls: Sequence[Control], message: dict[str, Any]) -> None:
-    with suppress(OSError):  # one is gone: what it has said before, if anything, tells why
-        for control in controls:
-            control.send(message)
 
 
 @contextmanager
@@ -234,7 +232,7 @@ def start(
             control for (control, _), role in zip(hellos, roles, strict=True) if role != SERVER
         ]
         for number, control in enumerate(callers):
-            _send([control], {"addresses": topology.called_by(number, addresses)})
+            tell([control], {"addresses": topology.called_by(number, addresses)})
         told = expect_all(callers, START_SECONDS, "worker {}", others)
         watch = partial(ranks.watching if ranks else Monitor, [hello["pid"] for _, hello in hellos])
         # Processes of a launcher may be on other hosts: they are not stopped.

@@ -79,11 +79,16 @@ class Turns:
         call, answer = next(self._endless)
         check(call(), answer)
 
-    def until(self, begin: int) -> None:
-        """Warms up until that time of ``time.monotonic_ns``, with one call at least."""
+    def until(self, begin: int) -> float:
+        """Warms up until that time of ``time.monotonic_ns``, with one call at least. Returns the
+        part of the last call that lies behind it."""
+        clock = time.monotonic_ns
+        before = clock()
         self()
-        while time.monotonic_ns() < begin:
+        while (after := clock()) < begin:
+            before = after
             self()
+        return _behind(begin, before, after)
 
     def timed(self, begin: int, seconds: float, rate: float) -> Calls:
         """Calls for that long from ``begin`` on, or from now where that is later; one at least.
@@ -140,14 +145,20 @@ class Window:
         check(end(), answer)
         return time.monotonic_ns() - begun
 
-    def until(self, begin: int) -> None:
-        """Warms up until that time of ``time.monotonic_ns``, with one window at least."""
+    def until(self, begin: int) -> float:
+        """Warms up until that time of ``time.monotonic_ns``, with one window at least. Returns how
+        many calls lie behind it: those that end there, and of the first of them a part."""
+        clock = time.monotonic_ns
         self._fill()
-        while time.monotonic_ns() < begin:
-            self._end()
-            self._fill()
+        behind, before = 0.0, clock()
         while self._under_way:
             self._end()
+            after = clock()
+            behind += _behind(begin, before, after)
+            before = after
+            if after < begin:
+                self._fill()
+        return behind
 
     def timed(self, begin: int, seconds: float, rate: float = 0) -> Calls:
         """Calls for that long from ``begin`` on, or from now where that is later, and until all
@@ -172,6 +183,11 @@ def _turns(calls: Sequence[Sequence[_T]], answers: Sequence[int]) -> Iterator[tu
         for place, answer in enumerate(answers):
             for server in calls:
                 yield server[place], answer
+
+
+def _behind(begin: int, before: int, after: int) -> float:
+    """The part of the time from ``before`` to ``after`` that lies behind ``begin``."""
+    return max(after - max(begin, before), 0) / max(after - before, 1)
 
 
 def _wait_for(due: int) -> None:

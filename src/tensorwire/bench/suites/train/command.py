@@ -44,8 +44,8 @@ EPILOG = (
     "[bold]tensorwire train --job_name ps --ps_hosts a:5000 --worker_hosts b:5000,c:5000[/]  "
     "and so for each process, with its --task_index\n\n"
     "Exit codes: 0 done, 1 training failed or a file could not be written, 2 wrong usage; with "
-    "--local or --compare that of the first process that failed, 130 after Ctrl-C, 143 after "
-    "SIGTERM."
+    "--local or --compare that of the first process that failed (1 where --compare has figures of "
+    "other contenders), 130 after Ctrl-C, 143 after SIGTERM."
 )
 
 
@@ -222,8 +222,8 @@ def train(
         from tensorwire.bench.harness.handover import hand_over
         from tensorwire.bench.suites.train.compare import LAYOUT, draw
 
-        report = comparison(options, cluster, environment, rounds or ROUNDS, plans)
-        saved = hand_over(report, LAYOUT, output, json_, plot, draw)
+        report, complete = comparison(options, cluster, environment, rounds or ROUNDS, plans)
+        saved = hand_over(report, LAYOUT, output, json_, plot, draw) and complete
     else:
         outcome = whole_cluster(options, cluster, environment, json_)
         saved = save(output, lambda path: path.write_text(json.dumps(outcome, indent=2) + "\n"))
@@ -294,7 +294,7 @@ def whole_cluster(
 
 def comparison(
     options: Options, spec: str, environment: dict[str, str], rounds: int, plans: bool
-) -> Report:
+) -> tuple[Report, bool]:
     from tensorwire.bench.harness.terminal import progress_bar
     from tensorwire.bench.suites.train import compare
 

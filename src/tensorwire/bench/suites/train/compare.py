@@ -20,11 +20,13 @@ from tensorwire.bench.inventories import load
 from tensorwire.bench.suites.train import local
 from tensorwire.bench.suites.train.figures import Figures, arena_bytes, figures
 from tensorwire.bench.suites.train.options import HOROVOD, STOCK, TENSORWIRE, OptionError, Options
+from tensorwire.signals import TERMINATED
 from tensorwire.terminal import Column
 
 Run = tuple[Figures, local.Outcome]
 
 INTERRUPTED = 128 + signal.SIGINT
+HUNG_UP = 128 + signal.SIGHUP
 CEILING = "no communication"
 PLANNED = f"{TENSORWIRE} planned"
 NOT_REPEATABLE: Final = frozenset({"lstm", "gru"})
@@ -48,11 +50,13 @@ def run(
     environment: Mapping[str, str],
     progress: Progress,
     contenders: tuple[str, ...] = CONTENDERS,
-) -> Report:
-    """Runs each contender once in every round; ratios are to the first of them. Ctrl-C ends it with
-    the runs that are done, if there are any.
+) -> tuple[Report, bool]:
+    """The report, and whether all contenders are in it. Runs each contender once in every round;
+    ratios are to the first of them. Ctrl-C or SIGTERM ends it with the runs that are done, if there
+    are any. A contender whose cluster fails is run no more, and has no figures.
 
-    Raises as ``local.run`` does, and TooShortError when there are too few steps to measure.
+    Raises as ``local.run`` does when there are no figures, and TooShortError when there are too few
+    steps to measure.
     """
     if options.variable_update == "independent":
         raise OptionError("variable_update", "independent is the ceiling already: choose another")
@@ -62,6 +66,7 @@ def run(
     steps = options.warmup + options.num_batches
     found: dict[str, list[Run]] = {name: [] for name in contenders}
     course = Course()
+    failures: list[local.ClusterError] = []
     turns = [(round_, name) for round_ in range(1, rounds + 1) for name in contenders]
 
     def of_steps(now: str, done: int, total: int) -> None:
@@ -82,13 +87,20 @@ def run(
                 environment={**environment, **_plans(turn[1], contenders)},
             )
         except local.ClusterError as error:
-            if error.code != INTERRUPTED or before == 0:
+            if before == 0 or error.code == HUNG_UP:
                 raise
-            raise KeyboardInterrupt from None
-        found[turn[1]].append((figures(outcome.workers, outcome.servers), outcome))
+            _end_as(error.code)
+            failures.append(error)
+            course.note(f"{label(turn)}: {error}")
+            del found[turn[1]]
+        else:
+            found[turn[1]].append((figures(outcome.workers, outcome.servers), outcome))
 
-    tour(turns, len(turns), label, visit, course, of_steps)
+    left = (turn for turn in turns if turn[1] in found)
+    tour(left, len(turns), label, visit, course, of_steps)
     ran = {name: runs for name, runs in found.items() if runs}
+    if not ran and failures:
+        raise failures[-1]
     if not ran:
         raise KeyboardInterrupt  # there is nothing to report
     outcomes = [outcome for runs in ran.values() for _, outcome in runs]
@@ -99,7 +111,16 @@ def run(
     found_rows = [row(name, runs, options, base) for name, runs in ran.items()]
     report = Report("train", contenders[0], described, found_rows, details(options, ran))
     ended(described, [*notes(report), *course.notes], course.interrupted)
-    return report
+    return report, not course.failed
+
+
+def _end_as(code: int) -> None:
+    """Where a signal to this process has ended a cluster: ends as it would have without one."""
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code == TERMINATED:
+        signal.raise_signal(signal.SIGTERM)  # whose handler knows how the command ends
+        raise SystemExit(TERMINATED)
 
 
 def for_contender(options: Options, name: str) -> Options:

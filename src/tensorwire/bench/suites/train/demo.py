@@ -44,7 +44,7 @@ def demo(
         highlight=False,
     )
     with progress_bar() as progress:
-        report = started(
+        report, complete = started(
             lambda: compare.run(
                 NETWORK.but(num_batches=steps),
                 LOCAL,
@@ -57,6 +57,8 @@ def demo(
     print_report(report, compare.LAYOUT, screen)
     if report.interrupted:
         raise KeyboardInterrupt
+    if not complete:
+        raise typer.Exit(1)
     first, last = (report.details["curves"][TENSORWIRE]["losses"][place] for place in (0, -1))
     screen.print(
         f"Loss {first:.3f} to {last:.3f}; over steps and over time: {plot}", highlight=False

@@ -25,7 +25,7 @@ from tensorwire.bench.harness.schedule import Entry
 from tensorwire.bench.harness.suite import Results, Session, Suite
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.collectives.ranks import Ranks
-from tensorwire.bench.suites.weights.contender import COPIED, RESHARDED, Contender, find
+from tensorwire.bench.suites.weights.contender import COPIED, PUBLISHED, RESHARDED, Contender, find
 from tensorwire.terminal import Column
 
 TORCH: Final = "tensorwire-torch"
@@ -164,7 +164,7 @@ class Weights(Suite):
         return work.size * (1 if work.case == RESHARDED else self.receivers)
 
     def details(self, results: Results, found: Sequence[Row]) -> dict[str, Any]:
-        return {"receivers": self.receivers}
+        return {"receivers": self.receivers, "as_others": {PUBLISHED: COPIED}}
 
 
 @contextmanager
