@@ -87,6 +87,10 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
                                    [](const Ref<Grant>& grant) { return !grant->left(); });
     left.assign(at, leaving_.end());
     leaving_.erase(at, leaving_.end());
+    // A peer that hears of none of it lets what is exposed and concealed again wait without end.
+    if (const size_t unread = link_.queued(); unread > link_.runtime().settings().unread_bytes)
+      return Status{Code::kResourceExhausted,
+                    text({"the peer has yet to take ", unread, " bytes: let it take some first"})};
     if (target_.regions() == wire::kMaxRegions)
       return Status{Code::kResourceExhausted,
                     text({wire::kMaxRegions, " regions are exposed on this link already"})};

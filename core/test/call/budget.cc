@@ -34,6 +34,19 @@ void serve(ServerCall& call, size_t& handled) {
     while (send(call, {out(page)})) {
     }
     finish(call);
+  } else if (call.method() == "/t/Expose") {
+    AccessPort& access = call.port().access();
+    std::array<std::byte, 64> memory{};
+    Status refused;
+    for (int i = 0; refused.ok() && i < 2'000'000; ++i) {
+      const auto region = access.expose(memory.data(), memory.size(), kMayRead, {});
+      if (!region)
+        refused = region.status();
+      else
+        REQUIRE(access.conceal(*region).ok());
+    }
+    CHECK(refused.code() == Code::kResourceExhausted);
+    finish(call);
   } else if (call.method() == "/t/Handled") {
     answer(call, {out(std::as_bytes(std::span(&handled, 1)))});
     return;
@@ -428,6 +441,7 @@ void check_unread(std::string_view method, size_t calls) {
 
 TEST_CASE("budget: small replies that nobody takes") { check_unread("/t/Page", 5000); }
 TEST_CASE("budget: failures that nobody takes") { check_unread("/t/Fail", 5000); }
+TEST_CASE("budget: regions of which a peer takes no word") { check_unread("/t/Expose", 1); }
 TEST_CASE("budget: a stream that nobody takes, whose client grants credit without end") {
   check_unread("/t/Stream", 1);
 }
