@@ -81,6 +81,16 @@ Status Initiator::on_region_gone(uint64_t region) {
   if (regions_.erase(region) == 0)
     return wire::protocol_error(
         {"REGION_GONE frame: region is ", region, ", which is not exposed"});
+  // What was begun after a fence waits for what is before that, whether or not the access that
+  // came to the fence first still does.
+  bool fenced = false;
+  for (const Ref<Access>& access : waiting_) {
+    if (access->names(region))
+      fenced = fenced || access->fenced_;
+    else if (std::exchange(fenced, false))
+      access->fenced_ = true;
+  }
+  if (fenced) fence_ = true;
   // The device must not be asked with a key that is no good any more.
   const Status gone = no_such_region(region);
   std::erase_if(waiting_, [&](const Ref<Access>& access) {

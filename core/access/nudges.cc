@@ -21,15 +21,14 @@ Status check(const AwaitedWord& word) {
 Waited wait_any(std::span<const AwaitedWord> words, Nanos spin, Nanos deadline) {
   std::vector<SharedWords*> memories;
   memories.reserve(words.size());
-  Nanos glance = kGlance;
-  for (const AwaitedWord& word : words) {
-    if (word.memory->devices.load(std::memory_order_relaxed) != 0) glance = kMillisecond;
-    memories.push_back(&word.memory->words());
-  }
-  if (memories.size() > kMaxFutexWords) {  // the kernel takes no more: it looks at the others
-    memories.resize(kMaxFutexWords);
-    glance = kMillisecond;
-  }
+  for (const AwaitedWord& word : words) memories.push_back(&word.memory->words());
+  // The kernel takes no more: the others are looked at.
+  if (memories.size() > kMaxFutexWords) memories.resize(kMaxFutexWords);
+  const auto glance = [&] {
+    Nanos least = memories.size() < words.size() ? kCloseGlance : kGlance;
+    for (const AwaitedWord& word : words) least = std::min(least, glance_at(*word.memory));
+    return least;
+  };
   const auto done = [&] {
     return std::ranges::any_of(words, [](const AwaitedWord& word) {
       const std::atomic_ref value(*reinterpret_cast<uint64_t*>(word.memory->data() + word.offset));
@@ -37,7 +36,7 @@ Waited wait_any(std::span<const AwaitedWord> words, Nanos spin, Nanos deadline) 
              nudges_of(*word.memory) != word.nudges;
     });
   };
-  return wait_nudged(memories, done, {spin, glance}, deadline);
+  return wait_nudged(memories, done, spin, glance, deadline);
 }
 
 uint32_t nudges_of(const SharedMemory& memory) {

@@ -17,20 +17,21 @@ namespace tw {
 
 // A sleeper looks up this often: a peer that scribbles could keep it from being woken.
 inline constexpr Nanos kGlance = 250 * kMillisecond;
+// ... and this often where somebody may change the memory without a nudge.
+inline constexpr Nanos kCloseGlance = kMillisecond;
 
-struct Patience {
-  Nanos spin;    // polls for so long before it sleeps
-  Nanos glance;  // looks up this often then
-};
+inline Nanos glance_at(const SharedMemory& memory) {
+  return memory.devices.load(std::memory_order_relaxed) != 0 ? kCloseGlance : kGlance;
+}
 
 // Until done(), of which a change in one of these memories may be the reason; kMaxFutexWords at
-// most.
-template <class Done>
-Waited wait_nudged(std::span<SharedWords* const> memories, Done&& done, const Patience& patience,
+// most. Polls for `spin`, and looks up every glance() then.
+template <class Done, class Glance>
+Waited wait_nudged(std::span<SharedWords* const> memories, Done&& done, Nanos spin, Glance&& glance,
                    Nanos deadline) {
   if (done()) return Waited::kDone;
   const Nanos began = now();
-  const Nanos spin_until = single_cpu() ? began : began + patience.spin;
+  const Nanos spin_until = single_cpu() ? began : began + spin;
   for (Nanos at = began; at < std::min(spin_until, deadline); at = now()) {
     for (int i = 0; i < 16; ++i) {
       cpu_relax();
@@ -38,8 +39,7 @@ Waited wait_nudged(std::span<SharedWords* const> memories, Done&& done, const Pa
     }
   }
   for (;;) {
-    const Nanos glance = std::min(deadline, now() + patience.glance);
-    const FutexWait slept = sleep(memories, done, glance);
+    const FutexWait slept = sleep(memories, done, std::min(deadline, now() + glance()));
     if (done()) return Waited::kDone;
     if (slept == FutexWait::kSignal) return Waited::kSignal;
     if (now() >= deadline) return Waited::kTimeout;

@@ -126,6 +126,11 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
     return Status{Code::kResourceExhausted, "this process has no memory left for the region"};
   }
   link_.after_flush(backlog, false);
+  // From now on it changes without a word to this end: who waits for a word of it has to look.
+  if (shared && (door || device_)) {
+    tell(shared->words());
+    link_.runtime().word_waits().tell();
+  }
   return region.id;
 }
 

@@ -48,8 +48,10 @@ Result<Ref<Access>> AccessPort::begin(Submit&& submit, bool driving) {
 Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold, Notice told,
                                       bool driving) {
   AccessRequest wanted = request;
-  // The bytes of a write with immediate are stored, and a frame follows with its value.
-  const bool tells = request.kind == wire::OperationKind::kWriteImmediate && request.length != 0;
+  // The bytes of a write with immediate are stored, and a frame follows with its value; what
+  // cannot be right is refused by submit().
+  const bool tells = request.kind == wire::OperationKind::kWriteImmediate && request.length != 0 &&
+                     request.count == 1;
   if (tells) wanted.kind = wire::OperationKind::kWrite;
   const auto done = do_mapped(wanted, std::nullopt);
   if (!done) return done.status();

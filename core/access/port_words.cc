@@ -32,15 +32,24 @@ Waited AccessPort::wait_word(const Word& word, uint64_t at_least, Nanos deadline
   if (grant.shared && grant.door) {
     // The peer stores there itself, and the link needs no driver for it but the background.
     SharedWords* const words = &grant.shared->words();
-    return wait_nudged({&words, 1}, done, {link_.runtime().settings().spin, kGlance}, deadline);
+    return wait_nudged(
+        {&words, 1}, done, link_.runtime().settings().spin,
+        [&] { return glance_at(*grant.shared); }, deadline);
   }
   const WordWaits::Entry entry(link_.runtime().word_waits(), *this);
   // A device stores there without telling anybody, and so does a peer of another link that has it
-  // mapped, as far as this link's driver can see.
-  const bool silent = device_ || (grant.shared && grant.shared->mappers.load() != 0);
+  // mapped, as far as this link's driver can see. Such a peer may come and go meanwhile: expose()
+  // tells of it.
+  const auto silent = [&] {
+    return device_ || (grant.shared &&
+                       (grant.shared->mappers.load() != 0 || grant.shared->devices.load() != 0));
+  };
   for (;;) {
-    const Nanos slice = silent ? std::min(deadline, now() + kMillisecond) : deadline;
-    const Waited waited = link_.wait(arrival_, done, slice);
+    const bool looks = silent();
+    const Nanos slice = looks ? std::min(deadline, now() + kCloseGlance) : deadline;
+    const Waited waited =
+        link_.wait(arrival_, [&] { return done() || (!looks && silent()); }, slice);
+    if (waited == Waited::kDone && !done()) continue;
     if (waited != Waited::kTimeout || slice == deadline) return waited;
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a link has yet to send, and a peer that does not take it.
+// What a link has yet to send, and a peer, or its host, that does not take it.
 #include "link/link.h"
 
 namespace tw {
@@ -94,6 +94,32 @@ void Link::look_at_reader() {
   after_flush(backlog, false);
   if (!stalled) return;
   life_.doom(Lifecycle::Doom::kStalled);
+  kick(false);
+}
+
+// Send lock held: something has been sent.
+void Link::watch_host() {
+  const Nanos at = now();
+  (void)host_silence_.look(at, {});  // nothing was due before
+  host_timer_ = poller_->add_timer(at + host_silence_.every(), Ref<Watcher>::share(this));
+}
+
+// Gives up a peer whose host answers nothing any more. Where nothing is due, the kernel's probes
+// find that out.
+void Link::look_at_host() {
+  {
+    const MutexLock lock(send_mutex_);
+    const Nanos at = now();
+    if (!host_timer_ || host_timer_->first > at) return;
+    host_timer_.reset();
+    const HostAnswer answer = transport_->host_answer().value_or(HostAnswer{});
+    if (host_silence_.look(at, answer) != Silence::Verdict::kLost) {
+      if (answer.due)
+        host_timer_ = poller_->add_timer(at + host_silence_.every(), Ref<Watcher>::share(this));
+      return;
+    }
+  }
+  life_.doom(Lifecycle::Doom::kSilent);
   kick(false);
 }
 

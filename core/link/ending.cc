@@ -97,7 +97,8 @@ void Link::lose(Status why) {
     sender_.drop();
     unsent_.store(false);
     queued_.store(0, std::memory_order_relaxed);
-    for (auto* timer : {&defer_timer_, &return_timer_, &reader_timer_, &linger_timer_}) {
+    for (auto* timer :
+         {&defer_timer_, &return_timer_, &reader_timer_, &host_timer_, &linger_timer_}) {
       if (*timer) poller_->cancel_timer(**timer);
       timer->reset();
     }
@@ -133,21 +134,21 @@ void Link::starve() noexcept {
 }
 
 void Link::lose_host() {
-  life_.doom(Lifecycle::Doom::kSilent);
+  life_.doom(Lifecycle::Doom::kGroupSilent);
   kick(false);
 }
 
 void Link::give_up(Lifecycle::Doom why) {
   if (why == Lifecycle::Doom::kStarved) return out_of_memory();
-  const bool silent = why == Lifecycle::Doom::kSilent;
+  const bool silent = why != Lifecycle::Doom::kStalled;
+  const bool in_group = why == Lifecycle::Doom::kGroupSilent;
   const auto& settings = runtime_.settings();
-  Status over(
-      Code::kUnavailable,
-      silent ? text({"the peer's host answers nothing any more (TENSORWIRE_GROUP_SILENCE_SECONDS "
-                     "is ",
-                     settings.group_silence / kSecond, ")"})
-             : text({"the peer has read nothing for ", settings.stall / kSecond,
-                     " s of what waits for it (TENSORWIRE_STALL_SECONDS)"}));
+  Status over(Code::kUnavailable,
+              silent ? text({"the peer's host answers nothing any more (TENSORWIRE_",
+                             in_group ? "GROUP_" : "", "SILENCE_SECONDS is ",
+                             (in_group ? settings.group_silence : settings.silence) / kSecond, ")"})
+                     : text({"the peer has read nothing for ", settings.stall / kSecond,
+                             " s of what waits for it (TENSORWIRE_STALL_SECONDS)"}));
   runtime_.audit().note(silent ? Incident::kHostSilent : Incident::kBudgetStalled, peer_.name(),
                         over.details());
   lose(std::move(over));

@@ -27,7 +27,8 @@ namespace tw {
 class Lifecycle {
  public:
   // Why whoever drives is to lose the link.
-  enum class Doom : uint8_t { kNone, kStalled, kStarved, kSilent };
+  // kSilent: by the limit of links; kGroupSilent: by that of groups.
+  enum class Doom : uint8_t { kNone, kStalled, kStarved, kSilent, kGroupSilent };
 
   bool open() const { return here_.load() == Here::kOpen; }
   bool closing() const { return here_.load() == Here::kClosing; }

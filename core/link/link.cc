@@ -50,6 +50,7 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
            Role role, const Wanted& wanted)
     : runtime_(runtime),
       transport_(std::move(transport)),
+      between_hosts_(transport_->host_answer().has_value()),
       peer_(std::move(peer)),
       profile_(transport_->profile()),
       thresholds_(settle(profile_, runtime.settings(),
@@ -62,6 +63,7 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       spinner_(runtime.settings().spin),
       sender_(
           profile_, [this](Slab& slab) { return transport_->share(slab); }, {}, &trace_),
+      host_silence_(Silence::after(runtime.settings().silence)),
       returns_(make_ref<Returns>(*this)) {
   (void)baton_.try_take();  // until start() hands it on
   transport_->set_trace(trace_);
@@ -182,6 +184,7 @@ void Link::on_timer() {
   surely([this] {
     after_flush(flush_all(), false);
     look_at_reader();
+    look_at_host();
     for (const auto& port : messages_) port->on_timer();
     if (life_.closing()) kick(false);
   });
@@ -205,6 +208,7 @@ void Link::flush_locked() {
       break;
     }
     if (*taken == 0) break;
+    if (between_hosts_ && !host_timer_) watch_host();
     taken_.store(taken_.load(std::memory_order_relaxed) + *taken, std::memory_order_relaxed);
     if (operations_turn_) {
       operations.sent(*taken);

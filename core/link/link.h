@@ -26,6 +26,7 @@
 #include "link/fetches.h"
 #include "link/lifecycle.h"
 #include "link/port.h"
+#include "link/silence.h"
 #include "meet/peer.h"
 #include "message/receiver.h"
 #include "message/sender.h"
@@ -125,7 +126,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   std::optional<HostAnswer> host_answer() { return transport_->host_answer(); }
   // Sends what says nothing, and the peer's host acknowledges.
   void ask_host() { send_credit(wire::kNoStream, 1); }
-  // The peer's host has fallen silent: the link is lost.
+  // The peer's host has been silent for longer than groups bear: the link is lost.
   void lose_host();
   // All that waits for the peer, and nobody waits for.
   size_t backlog() const TW_UNCHECKED { return sender_.backlog() + queued(); }  // an atomic
@@ -252,6 +253,8 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   void tell_crowded(const Status& why);
   void watch_reader() TW_REQUIRES(send_mutex_);
   void look_at_reader();
+  void watch_host() TW_REQUIRES(send_mutex_);
+  void look_at_host();
   void on_event(uint32_t tag, uint32_t events) override;
   void on_timer() override;
   bool noticed(uint32_t tag, uint32_t events);
@@ -292,6 +295,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   Trace trace_;
   std::atomic<bool> trace_left_{false};
   const std::unique_ptr<Transport> transport_;
+  const bool between_hosts_;  // and the transport tells what the peer's host answers
   const Peer peer_;
   Profile profile_;  // settled by the next one
   const Thresholds thresholds_;
@@ -318,6 +322,9 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   // Looks whether the peer reads, while something is left to be sent; what had been taken at the
   // last look, and when that had last grown.
   std::optional<Poller::Timer> reader_timer_ TW_GUARDED_BY(send_mutex_);
+  // Looks whether the peer's host answers, while something that was sent is not acknowledged.
+  std::optional<Poller::Timer> host_timer_ TW_GUARDED_BY(send_mutex_);
+  Silence host_silence_ TW_GUARDED_BY(send_mutex_);
   // Looks whether the transport of a link that closes still has something for the peer.
   std::optional<Poller::Timer> linger_timer_ TW_GUARDED_BY(send_mutex_);
   Nanos linger_until_ TW_GUARDED_BY(send_mutex_) = 0;

@@ -21,6 +21,10 @@ class Silence {
   // A host that falls silent is found within `limit` by who looks kLooks times in that.
   explicit Silence(Nanos limit) : limit_(limit) {}
   static constexpr Nanos kLooks = 20;
+  // One who is lost only after so long a silence.
+  static Silence after(Nanos silent) { return Silence(silent * kLooks / kLostAfter); }
+  // How often to look.
+  Nanos every() const { return limit_ / kLooks; }
 
   // kAsk: it is quiet, perhaps for want of anything to answer: whoever looks sends it something.
   enum class Verdict : uint8_t { kThere, kAsk, kLost };

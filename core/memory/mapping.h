@@ -150,6 +150,9 @@ class LeasedView final : public RefCounted {
 // All slabs that one peer has handed over. Thread-safe.
 class PeerArena final : public RefCounted {
  public:
+  // A slab's index is less than that.
+  static constexpr uint32_t kMaxSlabs = 4096;
+
   // Most address space and descriptors that this peer may make us hold at a time.
   explicit PeerArena(size_t bytes = size_t{1} << 40, size_t descriptors = fair_descriptors())
       : limit_(bytes), descriptors_(descriptors) {}
@@ -176,7 +179,6 @@ class PeerArena final : public RefCounted {
   Ref<LeasedView> held(std::span<const std::byte> bytes);
 
  private:
-  static constexpr size_t kMaxSlabs = 4096;
   struct Entry {
     uint32_t generation;       // the last one seen under this index
     Ref<SlabMapping> mapping;  // null once dropped, or refused

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/text.h"
 #include "memory/huge_pages.h"
 
 namespace tw {
@@ -21,6 +22,12 @@ Result<Ref<Slab>> Slab::make(uint32_t index, uint32_t generation, size_t size) {
   auto readable = reopen_read_only(writable->get());
   if (!readable) return readable.status();
   return Ref<Slab>::adopt(new Slab(index, generation, std::move(*map), std::move(*readable)));
+}
+
+Status Slab::shareable() const {
+  if (index_ < PeerArena::kMaxSlabs) return {};
+  return {Code::kResourceExhausted, text({"peers take in ", PeerArena::kMaxSlabs,
+                                          " slabs of an arena, and this one has more"})};
 }
 
 Result<Located> Slab::harmless(std::span<const std::byte> bytes) {

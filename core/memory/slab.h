@@ -26,6 +26,8 @@ class Slab final : public RefCounted {
   std::byte* base() const { return map_.data(); }
   // Read-only descriptor for the hand-over to a peer; stays owned by the slab.
   int fd() const { return fd_.get(); }
+  // RESOURCE_EXHAUSTED: no peer takes in a slab of its index.
+  Status shareable() const;
   // `bytes`, which lie within it, where writing to them is as harmless as where a peer has them on
   // lease. RESOURCE_EXHAUSTED.
   Result<Located> harmless(std::span<const std::byte> bytes);

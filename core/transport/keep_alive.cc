@@ -9,8 +9,8 @@
 
 namespace tw {
 
-// Probes begin after a third of the time; TCP_USER_TIMEOUT ends them, and retransmissions, too
-// (tcp(7)).
+// Probes begin after a third of the time. No TCP_USER_TIMEOUT: Linux ends by that a connection,
+// too, whose peer has no room for so long, though its host acknowledges each probe.
 void keep_alive(int socket, Nanos silence) {
   const int seconds = static_cast<int>(silence / kSecond);
   const int idle = std::max(seconds / 3, 1), interval = std::max(seconds / 6, 1);
@@ -21,7 +21,6 @@ void keep_alive(int socket, Nanos silence) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, idle);
   set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set(IPPROTO_TCP, TCP_KEEPCNT, std::max((seconds - idle) / interval, 1));
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
 }
 
 }  // namespace tw

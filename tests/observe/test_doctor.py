@@ -34,6 +34,7 @@ GOOD = Facts(
     tcp_send=4 << 20,
     congestion="bbr",
     congestion_same_host="cubic",
+    congestion_asked="auto",
     runtime_folder="/run/user/1000",
     runtime_folder_writable=True,
     dev_shm=64 << 20,
@@ -79,6 +80,7 @@ def test_a_good_host_has_nothing_to_mend() -> None:
         ({"nofile": 1024}, "open files", "warn", "ulimit -n"),
         ({"tcp_send": 200 << 10}, "TCP buffers, at most", "warn", "net.ipv4.tcp_wmem"),
         ({"congestion_same_host": "bbr"}, "TCP congestion control", "warn", "modprobe tcp_cubic"),
+        ({"congestion_asked": "dctcp"}, "TCP congestion control", "warn", "modprobe tcp_dctcp"),
         ({"rdma": ("mlx5_0",)}, "locked memory", "warn", "ulimit -l"),
     ],
 )

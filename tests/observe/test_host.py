@@ -55,6 +55,7 @@ def test_congestion_controls_by_setting() -> None:
     default = host.congestion_control()
     assert host.same_host_congestion_control("system") == default
     assert host.same_host_congestion_control("reno") == "reno"
+    assert host.same_host_congestion_control("no-such") == "reno"
     with socket.socket() as probe:
         try:
             probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")

@@ -10,9 +10,11 @@ from tests.verbs import kernel
 from tests.verbs.processes import agents, connect, linked
 
 LINKS = 200
+AT_ONCE = 16  # of one invitation, which lasts a minute: a link may take a second or two
 MB = 1 << 20
 
 
+@pytest.mark.timeout(900)
 def test_200_links_and_nothing_is_left() -> None:
     with agents({}, {}) as (client, server):
         address = server.do("listen")["address"]
@@ -21,7 +23,7 @@ def test_200_links_and_nothing_is_left() -> None:
         registrations = [kernel.resources(agent.pid)["mr"] for agent in (client, server)]
         links = [first]
         while len(links) < LINKS:
-            count = min(LINKS - len(links), 64)
+            count = min(LINKS - len(links), AT_ONCE)
             invitation = server.do("admit", hello=client.do("hello"), connections=count)
             links.extend(
                 client.do("connect", address=address, **invitation)["link"] for _ in range(count)
@@ -66,7 +68,8 @@ def test_a_killed_process_leaves_nothing() -> None:
         assert kernel.resources()["qp"] == 2
         one.client.kill()
         assert kernel.eventually(lambda: kernel.resources()["qp"] == 0)
-        assert kernel.resources() == kernel.resources(one.server.pid)
+        # The server gives back more than its queue pair meanwhile.
+        assert kernel.eventually(lambda: kernel.resources() == kernel.resources(one.server.pid))
 
 
 @pytest.mark.skipif(not (kernel.DEVICES / "rxe1").exists(), reason="needs two devices")

@@ -153,6 +153,33 @@ TEST_CASE_TEMPLATE("one-sided: a wait for a word ends with its region, its link 
   CHECK(there.ended(second).code() == Code::kUnavailable);
 }
 
+TEST_CASE("one-sided: a wait for a word sees the stores of a peer that maps it only then") {
+  std::atomic<int>& live = tally();
+  OneSidedHouse<TcpWay> house;
+  Ends<TcpWay> ends(house);
+  OneSidedHouse<ShmWay> other_house;
+  Ends<ShmWay> other(other_house);
+  const auto memory = make_ref<Storage>(64, live, From::kShared);
+  AccessPort& there = ends.there();
+  const uint64_t region = there.expose(memory->data(), 64, kAllRights, memory).value();
+  const auto word = there.word(region, 0).value();
+  const uint64_t sleeps = ends.server->link().stats().sleeps;
+  std::atomic<bool> woke{false};
+  std::thread waits([&] {
+    CHECK(there.wait_word(word, 1, kForever) == Waited::kDone);
+    woke = true;
+  });
+  CHECK(eventually([&] { return ends.server->link().stats().sleeps != sleeps; }));
+  const uint64_t same = other.there().expose(memory->data(), 64, kAllRights, memory).value();
+  (void)arrived(other.here(), same);
+  CHECK(other.here().mapped(same));
+  const uint64_t one = 1;
+  CHECK(write(other.here(), same, 0, std::as_bytes(std::span(&one, 1))).ok());
+  CHECK(eventually([&] { return woke.load(); }));
+  ends.client->link().close({Code::kCancelled, "enough"});  // which ends it in any case
+  waits.join();
+}
+
 TEST_CASE_TEMPLATE("one-sided: what follows a fence happens after reads, and a flush ends last",
                    Way, TENSORWIRE_ACCESS_WAYS) {
   if (!possible<Way>()) return;

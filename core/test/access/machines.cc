@@ -494,6 +494,45 @@ TEST_CASE("one-sided: a region that goes ends what the device has not begun") {
   CHECK((*access)->status().code() == Code::kNotFound);
 }
 
+TEST_CASE("one-sided: a fence stays where the operation behind it ends with its region") {
+  for (const bool queued : {true, false}) {  // what comes after that, before the region goes
+    CAPTURE(queued);
+    FrameQueue out;
+    Initiator initiator(out, 64, true);
+    REQUIRE(initiator.on_region({5, 64, 0x10000, 42, kAll}).ok());
+    REQUIRE(initiator.on_region({6, 64, 0x20000, 43, kAll}).ok());
+    std::vector<std::byte> got(64), sent(64);
+    const auto begin = [&](OperationKind kind, uint64_t region, std::vector<std::byte>& local) {
+      return initiator.submit(request(kind, region, 0, local.data(), 64), {}, {}).value();
+    };
+    const auto read = begin(OperationKind::kRead, 6, got);
+    const auto before = initiator.next();
+    REQUIRE(before);
+    initiator.taken(*before);
+    initiator.fence();
+    const auto lost = begin(OperationKind::kWrite, 5, sent);
+    Ref<Access> last;
+    if (queued) last = begin(OperationKind::kWrite, 6, sent);
+    REQUIRE(initiator.on_region_gone(5).ok());
+    if (!queued) last = begin(OperationKind::kWrite, 6, sent);
+    CHECK_FALSE(initiator.next());
+    REQUIRE(initiator.completed({before->id, {}}).ok());
+    const auto after = initiator.next();
+    REQUIRE(after);
+    CHECK(after->remote.address == 0x20000);
+    initiator.taken(*after);
+    REQUIRE(initiator.completed({after->id, {}}).ok());
+    auto ended = initiator.take_ended();
+    for (const auto& due : {lost, read, last}) {
+      const auto one = ended.pop();
+      REQUIRE(one.get() == due.get());
+      one->finish();
+    }
+    CHECK(lost->status().code() == Code::kNotFound);
+    CHECK(last->status().ok());
+  }
+}
+
 TEST_CASE("one-sided: random operations leave what a model says") {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     CAPTURE(seed);

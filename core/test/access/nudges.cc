@@ -3,13 +3,11 @@
 #include "access/nudges.h"
 
 #include <doctest/doctest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 
-#include <cstddef>
+#include <cerrno>
 #include <thread>
 
+#include "test/base/forbidden.h"
 #include "test/engine/patience.h"
 
 namespace tw {
@@ -40,17 +38,7 @@ struct Memories {
 };
 
 // Has the kernel say to this thread that it has no futex_waitv(2), unless it has none anyway.
-void forbid_futex_waitv() {
-  sock_filter rules[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 449, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{std::size(rules), rules};
-  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
+void forbid_futex_waitv() { test::forbid(449, ENOSYS); }
 
 TEST_CASE("told: a change of one of several memories ends a wait for all of them") {
   for (const size_t count : {1u, 3u, 130u}) {  // more than the kernel waits for at once

@@ -283,6 +283,24 @@ TEST_CASE_TEMPLATE("one-sided: values of writes with immediate come in order, af
 
 // Two links to one word, each served by a thread of its own: what is before each addition is told
 // exactly once.
+TEST_CASE_TEMPLATE(
+    "one-sided: a write with immediate of several runs is refused, and stores nothing", Way,
+    TENSORWIRE_ACCESS_WAYS) {
+  if (!possible<Way>()) return;
+  std::atomic<int>& live = tally();
+  OneSidedHouse<Way> house;
+  Ends<Way> ends(house);
+  const auto [region, memory] = expose(ends, 64, kAllRights, live);
+  std::array<std::byte, 64> ones;
+  ones.fill(std::byte{1});
+  AccessRequest wanted = access(Kind::kWriteImmediate, region, 0, ones.data(), 8);
+  wanted.count = 2;
+  wanted.stride = wanted.local_stride = 16;
+  CHECK(run(ends.here(), wanted).code() == Code::kInvalidArgument);
+  meet(ends.there());
+  CHECK(std::ranges::all_of(memory->bytes(), [](std::byte b) { return b == std::byte{0}; }));
+}
+
 TEST_CASE_TEMPLATE("one-sided: two initiators add 10,000 times each, and nothing is lost", Way,
                    TENSORWIRE_ACCESS_WAYS) {
   if (!possible<Way>()) return;

@@ -95,6 +95,22 @@ TEST_CASE("silence: a host whose process reads nothing is neither asked nor lost
     REQUIRE(far.look(silence, at) == Silence::Verdict::kThere);
 }
 
+TEST_CASE("silence: by the limit of a link a host is lost only after that, and soon then") {
+  for (Nanos cut = kStart + kLimit; cut < kStart + 2 * kLimit; cut += kMillisecond) {
+    CAPTURE(cut);
+    Silence silence = Silence::after(kLimit);
+    Far far;
+    far.cut = cut;
+    Nanos at = kStart;
+    do {
+      far.send(at);
+      at += silence.every();
+    } while (far.look(silence, at) != Silence::Verdict::kLost);
+    CHECK(at >= cut + kLimit - silence.every());
+    CHECK(at <= cut + kLimit + 2 * silence.every());
+  }
+}
+
 TEST_CASE("silence: who has not looked for long finds nobody guilty") {
   Silence silence(kLimit);
   Far far;

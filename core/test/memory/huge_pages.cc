@@ -124,8 +124,10 @@ TEST_CASE("huge pages: whether memory lies in them is known where the kernel tel
   wish_huge_pages(large->data(), large->size());
   CHECK_FALSE(in_huge_pages(large->data(), large->size()));  // nothing is there yet
   std::memset(large->data(), 1, large->size());
-  const bool most = huge_bytes(large->data()) > large->size() / 2;
-  CHECK(in_huge_pages(large->data(), large->size()) == most);
+  // Samples are looked at: where there are such pages and others, either answer may come.
+  const size_t huge = huge_bytes(large->data());
+  if (huge == 0 || huge == large->size())
+    CHECK(in_huge_pages(large->data(), large->size()) == (huge != 0));
   CHECK_FALSE(in_huge_pages(nullptr, 0));
   CHECK(errno == EDOM);
 }

@@ -85,6 +85,8 @@ TEST_CASE_TEMPLATE("transport: who is gone is heard to the end first", Maker,
   TransportPair pair = Maker::make();
   REQUIRE(send_pattern(*pair.b, 0, 5000) == 5000);
   REQUIRE(pair.a->sleep(false, patience()) == Wake::kReady);
+  SUBCASE("while its end is still there") {}
+  SUBCASE("and its end has hung up") { pair.b->hang_up(); }
   pair.a->peer_gone("it fell");
   pair.a->peer_gone("a later reason changes nothing");
   CHECK(pair.a->readable());

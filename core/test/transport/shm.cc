@@ -12,6 +12,7 @@
 
 #include "memory/memfd.h"
 #include "test/base/descriptors.h"
+#include "test/base/forbidden.h"
 #include "test/transport/pair.h"
 
 namespace tw::test {
@@ -492,6 +493,41 @@ TEST_CASE("shm: memory for which there is no descriptor left is refused once, wi
   CHECK(client.server->take_over(7).value().why_not.code() == Code::kNotFound);
   REQUIRE(send_shm_frame(client.socket.get(), region_frame(size, 8), fds).ok());
   CHECK(client.server->take_over(8).value().memory);
+}
+
+TEST_CASE("shm: memory that cannot be handed over once the peer has room costs nothing else") {
+  SharedMemories home{1 << 20};
+  const auto memory = home.make(64).value();
+  Client client;
+  uint64_t region = 0;
+  while (++region <= 1000)  // more than the kernel takes for a peer that reads nothing
+    REQUIRE(client.server->hand_over(region, memory, true, make_ref<tw::Door>()).ok());
+  REQUIRE(client.server->not_handed().count == 0);
+  ShmFrameReader reader;
+  ShmMessage message;
+  while (reader.read(client.socket.get(), message).value() == ShmFrameReader::Got::kFrame) continue;
+  std::thread sender([&] {
+    forbid(SYS_memfd_create, EPERM);
+    CHECK(eventually([&] {
+      client.watched->poller->poll(now() + kMillisecond);  // which tells of the room
+      const iovec byte = run_of("", 1);
+      const auto sent = client.server->send({&byte, 1});
+      if (!sent) FAIL_CHECK(sent.status().details());
+      return !sent || client.server->not_handed().count != 0;
+    }));
+  });
+  sender.join();
+  CHECK(client.server->not_handed().why.details().find("memfd_create") != std::string::npos);
+}
+
+TEST_CASE("shm: a slab of an index that no peer takes in is not shared, and the link goes on") {
+  TransportPair pair = Shm::make();
+  const auto last = Slab::make(PeerArena::kMaxSlabs - 1, 1, page_size()).value();
+  const auto more = Slab::make(PeerArena::kMaxSlabs, 2, page_size()).value();
+  CHECK(pair.a->share(*more).code() == Code::kResourceExhausted);
+  CHECK(pair.a->hand_over(1, more, make_ref<tw::Door>()).code() == Code::kResourceExhausted);
+  CHECK(pair.a->share(*last).ok());
+  CHECK(pair.b->locate({last->index(), 1, 0, 8}).ok());
 }
 
 TEST_CASE("hostile: memory of a slab that is not what it must be ends the link") {

@@ -43,6 +43,7 @@ Result<ShmSent> ShmTransport::take_back() {
 Result<ShmSent> ShmTransport::announce(Slab& slab) {
   auto known = shared_.find(slab.index());
   if (known != shared_.end() && known->second.get() == &slab) return ShmSent::kSent;
+  if (Status status = slab.shareable(); !status.ok()) return status;
   if (const auto told = take_back(); !told || *told != ShmSent::kSent) return told;
   wire::ShmFrame frame;
   frame.type = wire::ShmFrameType::kSlab;
@@ -132,8 +133,8 @@ Result<bool> ShmTransport::hand_waiting() {
       crowded_since_ = 0;
       patient_ = true;
       waiting_.pop_front();
-    } else if (!sent && sent.status().code() != Code::kResourceExhausted) {
-      return sent.status();
+    } else if (!sent && sent.status().code() == Code::kUnavailable) {
+      return sent.status();  // the link is broken
     } else if (!sent) {
       ++not_handed_.count;
       not_handed_.why = sent.status();

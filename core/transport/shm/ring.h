@@ -350,7 +350,8 @@ inline constexpr size_t kRingDataOffset = 4096;
 static_assert(sizeof(RingHeader<HardwareAtomics>) <= kRingDataOffset);
 
 inline constexpr size_t kRingSmallest = 4096;
-inline constexpr size_t kRingLargest = size_t{1} << 30;
+// What a peer writes into rings and its reader does not take is in nobody's budget.
+inline constexpr size_t kRingLargest = 64 << 20;
 
 // The capacity of each ring for a wish of so many bytes.
 constexpr size_t ring_capacity(size_t wish) {

@@ -12,7 +12,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -52,15 +54,34 @@ std::string window_based_congestion() {
   return reno ? "reno" : std::string{};
 }
 
-}  // namespace
-
-std::string same_host_congestion(const tcp::Settings& settings) {
+// The name that is to be set; empty: the system's default stays.
+std::string wanted_congestion(const tcp::Settings& settings) {
   if (settings.congestion == "system") return {};
   if (settings.congestion != "auto") return settings.congestion;
   // BBR paces: on loopback it reaches a third of what a window-based control does.
   thread_local std::string found;  // not read for each link
   if (found.empty()) found = window_based_congestion();
   return found;
+}
+
+// Of a socket within a host. Where the kernel refuses a control it gets reno, and doctor says so.
+void set_congestion(int socket, const tcp::Settings& settings) {
+  const std::string name = wanted_congestion(settings);
+  if (name.empty()) return;
+  if (setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                 static_cast<socklen_t>(name.size())) != 0)
+    setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
+}  // namespace
+
+std::string same_host_congestion(const tcp::Settings& settings) {
+  const Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  set_congestion(probe.get(), settings);
+  std::array<char, 16> name{};
+  socklen_t size = name.size();
+  if (getsockopt(probe.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &size) != 0) return {};
+  return {name.data(), strnlen(name.data(), name.size())};
 }
 
 Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_host,
@@ -71,14 +92,7 @@ Result<std::unique_ptr<Transport>> TcpTransport::create(Fd socket, bool same_hos
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   keep_alive(fd, settings.silence);
-  if (same_host) {
-    // Where a namespace refuses a control, the system's default stays, and doctor says so.
-    if (const std::string name = same_host_congestion(settings); !name.empty()) {
-      if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
-                     static_cast<socklen_t>(name.size())) != 0)
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-    }
-  }
+  if (same_host) set_congestion(fd, settings);
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return errno_status(Code::kResourceExhausted, "cannot create an eventfd", errno);
   return std::unique_ptr<Transport>(new TcpTransport(std::move(socket), std::move(wake), settings));
@@ -136,13 +150,12 @@ Result<size_t> TcpTransport::receive(std::span<const iovec> room) {
   for (;;) {
     const ssize_t n = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     if (n > 0) return static_cast<size_t>(n);
+    if (n < 0 && errno == EINTR) continue;
+    // Who sends may have heard the reason, which the kernel says once.
+    if (gone()) return gone_status();
     if (n == 0) return Status{Code::kUnavailable, "the peer closed the connection"};
-    if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (gone()) return gone_status();
-      return size_t{0};
-    }
-    if (errno != EINTR)
-      return errno_status(code_of(errno), "the connection to the peer broke", errno);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+    return errno_status(code_of(errno), "the connection to the peer broke", errno);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/mutex.h"
+#include "base/unshared.h"
 #include "transport/tcp/settings.h"
 #include "transport/transport.h"
 
@@ -38,7 +39,7 @@ class TcpTransport final : public Transport {
  private:
   TcpTransport(Fd socket, Fd wake, const tcp::Settings& settings);
 
-  const Fd socket_;
+  const UnsharedFd socket_;
   const Fd wake_;  // ends sleep()
   const bool abroad_;
   const Profile profile_;
@@ -49,8 +50,8 @@ class TcpTransport final : public Transport {
   std::atomic<bool> armed_{false};
 };
 
-// The congestion control that same-host links get, by TENSORWIRE_TCP_CONGESTION; empty: the
-// system's default.
+// The congestion control that same-host links get, by TENSORWIRE_TCP_CONGESTION and what the kernel
+// permits.
 std::string same_host_congestion(const tcp::Settings& settings);
 
 }  // namespace tw

@@ -98,13 +98,12 @@ void CompletionQueue::attach(uint32_t queue_pair, CompletionSink& sink, uint32_t
   recipients_[queue_pair] = {&sink, tag};
 }
 
-void CompletionQueue::detach(uint32_t queue_pair) {
+void CompletionQueue::detach(uint32_t queue_pair, const CompletionSink& own) {
   const MutexLock lock(mutex_);
   const auto it = recipients_.find(queue_pair);
-  if (it == recipients_.end()) return;
-  const CompletionSink* const sink = it->second.sink;
+  if (it == recipients_.end() || it->second.sink != &own) return;
   recipients_.erase(it);
-  if (sink != on_duty_) return;
+  if (&own != on_duty_) return;
   on_duty_ = nullptr;
   request_notification();
   dispatch(nullptr);

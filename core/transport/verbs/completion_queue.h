@@ -52,8 +52,9 @@ class CompletionQueue final : public RefCounted {
   bool abandoned() const { return abandoned_.load(std::memory_order_acquire); }
 
   void attach(uint32_t queue_pair, CompletionSink& sink, uint32_t tag);
-  // Afterwards the sink is not called for this queue pair any more.
-  void detach(uint32_t queue_pair);
+  // Afterwards the sink is not called for this queue pair any more. One of the same number that
+  // another sink has attached meanwhile stays.
+  void detach(uint32_t queue_pair, const CompletionSink& own);
 
   // Hands out what there is. `who`: whose driver this thread is, or null.
   void poll(const CompletionSink* who);

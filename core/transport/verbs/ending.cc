@@ -121,10 +121,12 @@ void Endpoint::retire() {
   for (const auto& pair : pairs) {
     pair->domain().forget(*this);
     const uint32_t number = pair->number();
-    pair->destroy();
-    // What it has left there is not mistaken for a later one's of the same number.
+    // What it has left there is not mistaken for a later one's of the same number, which the
+    // device may give once this one is destroyed.
+    pair->reset();
     pair->queue().poll(nullptr);
-    pair->queue().detach(number);
+    pair->queue().detach(number, sink());
+    pair->destroy();
   }
 }
 

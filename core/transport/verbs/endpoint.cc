@@ -132,7 +132,7 @@ Status Endpoint::connect(std::span<const uint32_t> own, const wire::VerbsOffer& 
   return {};
 }
 
-void Endpoint::take_over(Fd side) { side_ = std::move(side); }
+void Endpoint::take_over(Fd side) { side_ = UnsharedFd(std::move(side)); }
 
 // ---- the pipe ----
 

@@ -24,6 +24,7 @@
 #include "base/fd.h"
 #include "base/mutex.h"
 #include "base/trace.h"
+#include "base/unshared.h"
 #include "memory/arena.h"
 #include "memory/memfd.h"
 #include "transport/transport.h"
@@ -200,7 +201,7 @@ class Endpoint final : public Observer, private CompletionSink {
   Arena& arena_;
   Poller& background_;
   const Fd bell_;
-  Fd side_;
+  UnsharedFd side_;
 
   uint32_t depth_ = 0;        // receive buffers, and as many to send
   uint32_t stride_ = 0;       // bytes of each

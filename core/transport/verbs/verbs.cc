@@ -179,6 +179,7 @@ void VerbsTransport::slabs_dropped() {
 Status VerbsTransport::share(Slab& slab) {
   const auto known = shared_.find(slab.index());
   if (known != shared_.end() && known->second.get() == &slab) return {};
+  if (Status status = slab.shareable(); !status.ok()) return status;
   slabs_dropped();
   if (Status status = endpoint_->announce(slab); !status.ok()) return status;
   shared_.emplace(slab.index(), Ref<Slab>::share(&slab));

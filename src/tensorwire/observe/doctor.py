@@ -191,6 +191,14 @@ def _buffers(found: Facts) -> Finding:
 
 def _congestion(found: Facts) -> Finding:
     value = f"{found.congestion_same_host} within the host, {found.congestion} elsewhere"
+    asked = found.congestion_asked
+    if asked not in ("auto", "system", found.congestion_same_host):
+        meaning = f"the kernel refuses {asked}, which TENSORWIRE_TCP_CONGESTION names"
+        mend = (
+            f"modprobe tcp_{asked}; sysctl net.ipv4.tcp_available_congestion_control "
+            "net.ipv4.tcp_allowed_congestion_control"
+        )
+        return Finding("TCP congestion control", value, "warn", meaning, mend)
     if found.congestion_same_host != "bbr":
         return Finding("TCP congestion control", value, "ok", "")
     meaning = "paces links within the host to about a third of what they can carry"

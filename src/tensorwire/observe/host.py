@@ -21,9 +21,10 @@ class Facts:
     cpus: that this process may use. memory_free: that can be had without swapping.
     memory_limit: of the control groups around this process. tcp_receive, tcp_send: up to which
     the kernel grows the buffers of a TCP socket. congestion: what a new TCP socket gets;
-    congestion_same_host: what Tensorwire sets on links within a host. runtime_folder: where the
-    sockets of the data plane are made. shared_huge_pages: when the kernel gives them to shared
-    memory, in its own words; empty where it has none. rdma: devices. uid: of this process.
+    congestion_same_host: what Tensorwire's links within a host get; congestion_asked: by what
+    setting. runtime_folder: where the sockets of the data plane are made. shared_huge_pages: when
+    the kernel gives them to shared memory, in its own words; empty where it has none. rdma:
+    devices. uid: of this process.
     local: transports between processes of one user on one host. checks: what the transports say of
     this host, each ``subject``, ``value``, ``verdict``, ``meaning`` and ``mend``.
     """
@@ -41,6 +42,7 @@ class Facts:
     tcp_send: int
     congestion: str
     congestion_same_host: str
+    congestion_asked: str
     runtime_folder: str
     runtime_folder_writable: bool
     dev_shm: int
@@ -55,6 +57,7 @@ def facts() -> Facts:
     from tensorwire import _core, transports
 
     native = _core.host()
+    congestion_asked = str(_core.settings()["tcp_congestion"])
     runtime_folder = str(native["runtime_folder"])
     return Facts(
         kernel=platform.release(),
@@ -69,7 +72,8 @@ def facts() -> Facts:
         tcp_receive=largest_buffer("tcp_rmem"),
         tcp_send=largest_buffer("tcp_wmem"),
         congestion=congestion_control(),
-        congestion_same_host=same_host_congestion_control(str(_core.settings()["tcp_congestion"])),
+        congestion_same_host=same_host_congestion_control(congestion_asked),
+        congestion_asked=congestion_asked,
         runtime_folder=runtime_folder,
         runtime_folder_writable=os.access(runtime_folder, os.W_OK | os.X_OK),
         dev_shm=file_system_size("/dev/shm"),
@@ -166,7 +170,8 @@ def same_host_congestion_control(setting: str = "auto") -> str:
     """What Tensorwire's links within a host get. ``setting``: of TENSORWIRE_TCP_CONGESTION.
 
     The model-based default of some hosts (bbr) paces loopback far below what it can carry, so
-    that a window-based one is set there. A name that the kernel refuses leaves the default.
+    that a window-based one is set there. In the place of a name that the kernel refuses they get
+    reno.
     """
     wanted = {"auto": ("cubic", "reno"), "system": ()}.get(setting, (setting, "reno"))
     with socket.socket() as probe:

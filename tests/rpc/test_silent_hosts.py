@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A peer that is stopped is waited for, and one whose host says nothing any more is not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+from tests.collective.networks import ADDRESSES, Networks, NoNetworksError, two_networks
+from tests.pausing import paused
+from tests.rpc.pairings import ROOT, process
+from tests.rpc.service import LIMIT_SECONDS
+
+LARGE = 64 << 20
+SILENCE_SECONDS = "1"
+
+CLIENT = """
+    import sys
+    import grpc
+    import tensorwire
+    from tests.rpc.service import path
+    channel = tensorwire.insecure_channel(sys.argv[1], transport="tcp")
+    length = channel.unary_unary(path("length"))
+    for size in sys.stdin:
+        call = length.future(bytes(int(size)))
+        print("begun", flush=True)
+        try:
+            print(call.result().decode(), flush=True)
+        except grpc.RpcError as error:
+            print(error.code().name, error.details(), flush=True)
+"""
+
+
+class Client:
+    """Calls the server with messages of any size, without a deadline."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+
+    def calls(self, size: int) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{size}\n")
+        self._child.stdin.flush()
+        assert self.hears() == "begun"
+
+    def hears(self) -> str:
+        assert self._child.stdout is not None
+        return self._child.stdout.readline().strip()
+
+
+@contextlib.contextmanager
+def client(target: str, within: Sequence[str] = ()) -> Iterator[Client]:
+    with subprocess.Popen(
+        [*within, sys.executable, "-c", textwrap.dedent(CLIENT), target],
+        cwd=ROOT,
+        env={**os.environ, "TENSORWIRE_SILENCE_SECONDS": SILENCE_SECONDS},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            made = Client(child)
+            made.calls(1)
+            assert made.hears() == "1"
+            yield made
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def networks() -> Iterator[Networks]:
+    try:
+        with two_networks() as made:
+            yield made
+    except NoNetworksError as error:
+        pytest.skip(str(error))
+
+
+def waits_for_one_that_is_stopped(
+    target: str, server: subprocess.Popen[str], within: Sequence[str] = ()
+) -> None:
+    with client(target, within) as caller:
+        with paused(server.pid):
+            caller.calls(LARGE)  # more than the kernels of both ends take
+            time.sleep(4)  # what a host may be silent, and much more
+        assert caller.hears() == str(LARGE)
+
+
+def test_a_peer_of_this_host_that_is_stopped_with_full_buffers_is_waited_for() -> None:
+    with process(kind="tensorwire") as (target, server):
+        waits_for_one_that_is_stopped(target, server)
+
+
+def test_a_peer_of_another_host_that_is_stopped_with_full_buffers_is_waited_for(
+    networks: Networks,
+) -> None:
+    with process(
+        within=["nsenter", networks.files[0]], kind="tensorwire", address=f"{ADDRESSES[0]}:0"
+    ) as (target, server):
+        target = target.replace("127.0.0.1", ADDRESSES[0])
+        waits_for_one_that_is_stopped(target, server, ["nsenter", networks.files[1]])
+
+
+@pytest.mark.timeout(3 * LIMIT_SECONDS)
+@pytest.mark.parametrize("size", [1, LARGE])
+def test_a_host_that_answers_nothing_loses_its_links(networks: Networks, size: int) -> None:
+    """Whether all that was sent has left this host, or not."""
+    with process(
+        within=["nsenter", networks.files[0]], kind="tensorwire", address=f"{ADDRESSES[0]}:0"
+    ) as (target, _):
+        target = target.replace("127.0.0.1", ADDRESSES[0])
+        with client(target, ["nsenter", networks.files[1]]) as caller:
+            networks.lose_all()
+            caller.calls(size)
+            said = caller.hears()
+            networks.mend()
+    assert said.startswith("UNAVAILABLE")
+    assert f"TENSORWIRE_SILENCE_SECONDS is {SILENCE_SECONDS}" in said
