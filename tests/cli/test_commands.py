@@ -18,6 +18,7 @@ import pytest
 from tests.watching import wait
 from typer.testing import CliRunner, Result
 
+from tensorwire import launch
 from tensorwire.cli import app
 
 ROW = {
@@ -36,6 +37,15 @@ def rpc(*arguments: str) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(result.stdout)
     return report
+
+
+def test_what_goes_wrong_in_a_run_is_no_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object, **_options: object) -> launch.Ended:
+        raise ValueError("later")
+
+    monkeypatch.setattr(launch, "run", fails)
+    result = run("run", "--launch", "worker=1", "--", "true")
+    assert isinstance(result.exception, ValueError)
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -77,20 +78,18 @@ def run(
         added |= of_jax
     if launch is not None:
         cluster = usage("--launch", launcher.cluster, launch)
+        for task in cluster.tasks:
+            usage("--launch", partial(cluster.fill, task=task), command)
         with _store() if restarts is not None else nullcontext("") as store:
             if store:
                 added = {**added, "TENSORWIRE_STORE": store}
-
-            def start(words: list[str]) -> launcher.Ended:
-                return launcher.run(
-                    cluster,
-                    words,
-                    environment=added,
-                    restarts=restarts,
-                    restarted={"TENSORWIRE_REJOIN": "1"},
-                )
-
-            ended = usage("--launch", start, command)
+            ended = launcher.run(
+                cluster,
+                command,
+                environment=added,
+                restarts=restarts,
+                restarted={"TENSORWIRE_REJOIN": "1"},
+            )
         if ended.why:
             print(f"tensorwire: {ended.why}", file=sys.stderr)
         raise typer.Exit(ended.code)

@@ -13,15 +13,8 @@ end when one fails, when the last one that returns has returned, or when this pr
 from __future__ import annotations
 
 from tensorwire.launch.jobs import Cluster, Task, cluster, free_ports
-from tensorwire.launch.processes import (
-    GRACE_SECONDS,
-    TIMED_OUT,
-    Command,
-    Ended,
-    Output,
-    Prefixed,
-    run,
-)
+from tensorwire.launch.output import Prefixed
+from tensorwire.launch.processes import GRACE_SECONDS, TIMED_OUT, Command, Ended, Output, run
 from tensorwire.launch.program import Finished, NotStartedError, become, follow
 
 __all__ = [
