@@ -294,13 +294,17 @@ def test_an_interrupted_run_keeps_its_figures(
     [
         (signal.SIGINT, 130, "tensorwire: interrupted\n"),
         (signal.SIGTERM, 143, "tensorwire: ended by SIGTERM\n"),
+        (signal.SIGHUP, 129, "tensorwire: ended by SIGHUP\n"),
     ],
 )
 def test_what_ends_a_command_leaves_nothing_behind(
     number: signal.Signals, code: int, says: str, folders: dict[str, Path]
 ) -> None:
     command = [sys.executable, "-m", "tensorwire", "bench", "rpc", "--sizes", "8", "--seconds", "9"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a child inherits
+    before = {  # what a child inherits
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    }
     try:
         process = subprocess.Popen(
             command,
@@ -310,7 +314,8 @@ def test_what_ends_a_command_leaves_nothing_behind(
             env={**os.environ, **{name: str(path) for name, path in folders.items()}},
         )
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     assert process.stderr is not None
     said = process.stderr.readline()  # it measures, or is about to
     # The folder of a conversation, and the server's listener for shared memory.
@@ -342,8 +347,19 @@ def test_doctor_for_people() -> None:
         assert subject in result.stdout
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["doctor"], ["trace", "--", "true"]]
+)
+def test_standard_output_may_be_closed(arguments: list[str]) -> None:
+    called = "import sys; from tensorwire.cli import main; sys.argv[0] = 'tensorwire'; main()"
+    command = [sys.executable, "-c", called, *arguments]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+
+
 def test_doctor_of_nobody() -> None:
-    result = run("doctor", "127.0.0.1:9", "--timeout", "2", "--json")
+    result = run("doctor", "127.0.0.1:9", "--timeout", "30", "--json")
     assert result.exit_code == 1
     peer = json.loads(result.stdout)["peer"]
     assert peer["error"].startswith("UNAVAILABLE")
