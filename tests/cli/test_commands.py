@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -356,6 +358,25 @@ def test_standard_output_may_be_closed(arguments: list[str]) -> None:
     closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
     done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
+
+
+def test_a_cluster_whose_output_nobody_reads_ends() -> None:
+    """What is said at the end goes to the same pipe."""
+    fills = ["sh", "-c", "printf '%5000d\\n' 1; exec sleep 1000"]
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tensorwire", "run", "--launch", "worker=1", "--", *fills],
+            stdout=writer,
+            stderr=writer,
+        )
+        assert select.select([reader], [], [], 60)[0], "nothing has been written"
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_doctor_of_nobody() -> None:

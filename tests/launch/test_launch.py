@@ -134,6 +134,28 @@ def test_the_environment_is_added_to() -> None:
     assert (code, lines.of("w", 0)) == (0, [f"red {os.environ['HOME']}"])
 
 
+def test_tasks_have_no_rank_of_a_launcher_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "1",
+        "SLURM_JOB_ID": "9",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "TENSORWIRE_STORE": "a:1",
+        "TENSORWIRE_REJOIN": "1",
+    }
+    for name, value in outside.items():
+        monkeypatch.setenv(name, value)
+    program = (
+        "import os; from tensorwire.launch.place import find; place = find(os.environ); "
+        "print(place.rank, place.size, place.served, place.again, os.environ['SLURM_JOB_ID'])"
+    )
+    code, lines = run("worker=2", sys.executable, "-c", program)
+    assert code == 0
+    for index in range(2):
+        assert lines.of("worker", index) == [f"{index} 2 False False 9"]
+
+
 def test_serving_processes_end_once_the_others_have() -> None:
     code, _ = run("ps=2,worker=1", "sh", "-c", "test {job} = worker || exec sleep 1000")
     assert code == 0

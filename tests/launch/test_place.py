@@ -184,6 +184,17 @@ def test_a_launcher_that_outlives_ranks_serves_the_store() -> None:
         ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x' is no number"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is no rank"),
         ({"RANK": "1", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "65535"},
+            "65536, is none",
+        ),
+        (
+            {
+                "TF_CONFIG": '{"cluster": {"chief": ["a:1"], "worker": ["b:2"]}, '
+                '"task": {"type": "chief", "index": 1}}'
+            },
+            "there is no chief 1",
+        ),
         ({"TF_CONFIG": "{}"}, "TF_CONFIG"),
         ({"TF_CONFIG": '{"cluster": {}, "task": {"type": "ps", "index": 0}}'}, "TF_CONFIG"),
     ],

@@ -4,7 +4,6 @@ collectives."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -68,6 +67,7 @@ def run(
 
     from tensorwire import jax
     from tensorwire import launch as launcher
+    from tensorwire.launch.output import tell
     from tensorwire.tensorflow.run import environment
 
     if restarts is not None and launch is None:
@@ -91,7 +91,8 @@ def run(
                 restarted={"TENSORWIRE_REJOIN": "1"},
             )
         if ended.why:
-            print(f"tensorwire: {ended.why}", file=sys.stderr)
+            told = ended.code - 128 in launcher.PASSED_ON
+            tell(ended.why, lambda waited: waited < launcher.DRAIN_SECONDS or not told)
         raise typer.Exit(ended.code)
     with starting():
         launcher.become(command, added)

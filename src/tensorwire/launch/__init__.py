@@ -14,11 +14,22 @@ from __future__ import annotations
 
 from tensorwire.launch.jobs import Cluster, Task, cluster, free_ports
 from tensorwire.launch.output import Prefixed
-from tensorwire.launch.processes import GRACE_SECONDS, TIMED_OUT, Command, Ended, Output, run
+from tensorwire.launch.processes import (
+    DRAIN_SECONDS,
+    GRACE_SECONDS,
+    PASSED_ON,
+    TIMED_OUT,
+    Command,
+    Ended,
+    Output,
+    run,
+)
 from tensorwire.launch.program import Finished, NotStartedError, become, follow
 
 __all__ = [
+    "DRAIN_SECONDS",
     "GRACE_SECONDS",
+    "PASSED_ON",
     "TIMED_OUT",
     "Cluster",
     "Command",

@@ -55,7 +55,7 @@ class Prefixed:
             self._given_up.add(stream)
 
 
-def tell(text: str, waiting: Waiting) -> None:
+def tell(text: str, waiting: Waiting = _for_ever) -> None:
     """What the launcher itself says, on standard error."""
     if sys.stderr is not None:
         write(sys.stderr, f"tensorwire: {text}\n".encode(), waiting)

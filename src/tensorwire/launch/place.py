@@ -31,6 +31,9 @@ _STORE: Final = "TENSORWIRE_STORE"
 _AGAIN: Final = "TENSORWIRE_REJOIN"
 
 
+_HIGHEST_PORT: Final = 65535
+
+
 @dataclass(frozen=True)
 class Place:
     """``address``: host:port, where rank 0 serves what the ranks meet by, or, with ``served``,
@@ -67,6 +70,13 @@ def find(environment: Mapping[str, str]) -> Place:
             return found
         return replace(found, address=store, served=True, again=bool(environment.get(_AGAIN)))
     return Place(0, 1)
+
+
+def outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """What processes get of this one's environment when it launches them itself: not its own rank,
+    which would be that of all of them."""
+    told = {rank_name for rank_name, _, _ in _LAUNCHERS} | {_STORE, _AGAIN}
+    return {name: value for name, value in environment.items() if name not in told}
 
 
 def launched(environment: Mapping[str, str]) -> Place | None:
@@ -114,7 +124,10 @@ def _address(environment: Mapping[str, str]) -> str:
         return f"{environment[_ADDRESS]}:{_number(environment, _PORT)}"
     if environment.get("MASTER_ADDR") and environment.get("MASTER_PORT"):
         # torchrun serves a store of its own at MASTER_PORT.
-        return f"{environment['MASTER_ADDR']}:{_number(environment, 'MASTER_PORT') + 1}"
+        port = _number(environment, "MASTER_PORT") + 1
+        if not 0 < port <= _HIGHEST_PORT:
+            raise ValueError(f"MASTER_PORT={port - 1}: the port above it, {port}, is none")
+        return f"{environment['MASTER_ADDR']}:{port}"
     return ""
 
 
@@ -160,6 +173,8 @@ def _of_cluster(text: str) -> Place:
         jobs: list[str] = [job for job in ("chief", "master", "worker") if job in config.cluster]
         before = jobs[: jobs.index(config.task.type)]
         tasks = [address for job in jobs for address in config.cluster[job]]
+        if not 0 <= config.task.index < len(config.cluster[config.task.type]):
+            raise ValueError(f"there is no {config.task.type} {config.task.index}")
         rank = sum(len(config.cluster[job]) for job in before) + config.task.index
         address = tasks[0]
     except (msgspec.MsgspecError, ValueError, IndexError) as error:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO, NamedTuple
 
-from tensorwire.launch import leftovers
+from tensorwire.launch import leftovers, place
 from tensorwire.launch.jobs import Cluster, Task
 from tensorwire.launch.output import LOOK_SECONDS, Prefixed, tell
 
@@ -85,7 +85,8 @@ def run(
     """Runs ``command`` for every task and returns when all processes have ended.
 
     command: words, in which ``Cluster.fill`` replaces placeholders, or a function that gives them.
-    environment: added to this process's own; ``TF_CONFIG`` is set for each task.
+    environment: added to this process's own, without what a launcher has told this one of its rank;
+    ``TF_CONFIG`` is set for each task.
     serving: jobs that are ended once all others have ended with 0; default ``cluster.serving``.
     output: takes the lines; by default they go to this process's stdout and stderr with a prefix.
     grace: seconds between SIGTERM and SIGKILL, and between a signal passed on and SIGTERM.
@@ -211,7 +212,7 @@ class _Running:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
+            env={**place.outside(os.environ), **environment},
             start_new_session=True,
         )
         self._alive[task] = process
