@@ -87,7 +87,7 @@ WITHOUT_IO = ("wire", "message")
 # stand on several storeys have a rank each.
 PYTHON_LAYERS = (
     ("_core", "malformed", "observe", "signals"),
-    (*("launch", "log", "observe.measure", "progress", "tensors", "terminal", "transports"),),
+    ("launch", "log", "observe.measure", "progress", "tensors", "terminal", "transports"),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "observe.messages", "rpc", "trace"),
     ("observe.sockets",),
