@@ -86,11 +86,8 @@ WITHOUT_IO = ("wire", "message")
 # Every module, lowest first; those of one rank do not know each other. Those of a package that
 # stand on several storeys have a rank each.
 PYTHON_LAYERS = (
-    ("_core", "malformed", "observe"),
-    (
-        *("launch", "log", "observe.measure", "progress", "signals", "tensors", "terminal"),
-        "transports",
-    ),
+    ("_core", "malformed", "observe", "signals"),
+    ("launch", "log", "observe.measure", "progress", "tensors", "terminal", "transports"),
     ("environment", "observe.audit", "observe.host", "observe.trace", "plugins"),
     ("arrays", "audit", "observe.messages", "rpc", "trace"),
     ("observe.sockets",),

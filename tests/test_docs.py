@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import typer
 
 from tensorwire import cli
 from tensorwire.cli.group import Group
+from tensorwire.launch import free_ports
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*ROOT.glob("README.md"), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -106,9 +106,7 @@ def test_examples_run(page: Path) -> None:
 )
 def test_programs_of_tutorials(tutorial: str, clients: list[list[str]], tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tutorials" / f"{tutorial}.md").read_text()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_ports(1)[0])
     for block in blocks(page):
         assert block.file
         (tmp_path / block.file).write_text(block.code.replace("50051", port))

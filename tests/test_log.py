@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tensorwire.launch import free_ports
 from tensorwire.log import LOGGER, plain
 from tensorwire.observe import audit
 
@@ -56,8 +57,7 @@ server.stop(None)
 
 
 def test_incidents_are_logged_also_at_the_end_of_the_process() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(port)],
         stdin=subprocess.PIPE,

@@ -16,7 +16,7 @@ import pytest
 from tensorwire import signals
 
 ROOT = Path(__file__).resolve().parents[1]
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 def with_signal_after(function: Callable[..., Any], number: signal.Signals) -> Callable[..., Any]:

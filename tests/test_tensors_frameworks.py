@@ -14,14 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.test_tensors_hostile import message, tensor
 
 from tensorwire import tensors
-from tensorwire.tensors import DecodeError, TensorSpec, frameworks
+from tensorwire.tensors import DecodeError, TensorSpec, dtypes, frameworks, wire
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
+JAX = 3
+"""Its number on the wire."""
 
 
 def load(name: str) -> Any:
@@ -62,6 +65,22 @@ def test_empty_tensors_over_read_only_memory(framework: Any, shape: Any, copied:
     assert copied() == {}
     source.flags.writeable = False
     assert tuple(frameworks.of_array(source, framework).shape) == shape
+
+
+@pytest.mark.parametrize("framework", [*FRAMEWORKS, "same"])
+@pytest.mark.parametrize("name", sorted(dtypes.EXTENDED))
+def test_a_dtype_is_there_or_refused(name: str, framework: Any) -> None:
+    """A peer chooses the dtype and, where the framework is to be the same, that one, too."""
+    load("jax" if framework == "same" else framework)
+    nbytes = 4 * dtypes.EXTENDED[name]
+    for shape in ([2, 2], [4], [0]):
+        size = nbytes if all(shape) else 0
+        data = message([tensor(name, shape, size, None, JAX)], [[wire.TENSOR, 0]]) + bytes(size)
+        try:
+            result: Any = tensors.loads(data, framework=framework)
+        except DecodeError:
+            continue
+        assert tuple(result.shape) == tuple(shape)
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

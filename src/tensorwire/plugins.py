@@ -323,7 +323,7 @@ class _Step:
         self._text = f"{BUILDING} {what}"
         self._steps = steps
         self._done = 0
-        self.live = sys.stderr.isatty()
+        self.live = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self) -> None:
         self._done += 1

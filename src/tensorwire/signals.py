@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Ctrl-C, SIGTERM and a full disk end a command: in order, with a word and an exit code."""
+"""How Ctrl-C, SIGTERM, a closed terminal and a full disk end a command: in order, with a word and
+an exit code."""
 
 from __future__ import annotations
 
@@ -14,16 +15,20 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Final
 
-TERMINATED: Final = 128 + signal.SIGTERM
-"""The code with which SIGTERM ends a command."""
+TOLD: Final = (signal.SIGTERM, signal.SIGHUP)
+"""What asks a process to end, beside Ctrl-C: a batch system or a service manager, and a terminal
+that is closed."""
+TERMINATED: Final = frozenset(128 + number for number in TOLD)
+"""The codes with which these end a command."""
 
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """Within it SIGTERM raises SystemExit with code 143, so that processes and folders that were
-    made are cleared away; KeyboardInterrupt becomes SystemExit with code 130, or 143 where SIGTERM
-    came before, and an OSError, such as that of standard output that cannot be written to, with
-    code 1. In the main thread.
+    """Within it SIGTERM and SIGHUP raise SystemExit with code 143 and 129, so that processes and
+    folders that were made are cleared away; KeyboardInterrupt becomes SystemExit with code 130, and
+    an OSError, such as that of standard output that cannot be written to, with code 1; where one of
+    both signals came before, with its code. SIGHUP stays ignored where it is (nohup). In the main
+    thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -31,13 +36,16 @@ def ending() -> Iterator[None]:
     came: list[int] = []
 
     def terminated(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        print("tensorwire: ended by SIGTERM", file=sys.stderr, flush=True)
-        raise SystemExit(TERMINATED)
+        came.append(128 + number)
+        with suppress(OSError):  # the terminal may be gone
+            name = signal.Signals(number).name
+            print(f"tensorwire: ended by {name}", file=sys.stderr, flush=True)
+        raise SystemExit(came[-1])
 
-    before = signal.getsignal(signal.SIGTERM)
-    if before != signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, terminated)
+    before = {number: signal.getsignal(number) for number in TOLD}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, terminated)
     try:
         try:
             yield
@@ -46,16 +54,17 @@ def ending() -> Iterator[None]:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         if came:
-            raise SystemExit(TERMINATED) from None
+            raise SystemExit(came[-1]) from None
         print("tensorwire: interrupted", file=sys.stderr, flush=True)
         raise SystemExit(128 + signal.SIGINT) from None
     except OSError as error:
-        if not _nobody_reads():
+        if not (came or _nobody_reads()):
             print(f"tensorwire: {error}", file=sys.stderr, flush=True)
         _give_up_output()
-        raise SystemExit(1) from None
+        raise SystemExit(came[-1] if came else 1) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -63,17 +72,17 @@ def folder(prefix: str) -> Iterator[str]:
     """A temporary folder, as ``tempfile.TemporaryDirectory`` makes it. No signal comes between its
     making and the certainty that it is removed, nor into its removal."""
     with ExitStack() as stack:
-        with _held():
+        with held():
             name = stack.enter_context(TemporaryDirectory(prefix=prefix))
         try:
             yield name
         finally:
-            with _held():
+            with held():
                 stack.close()
 
 
 @contextmanager
-def _held() -> Iterator[None]:
+def held() -> Iterator[None]:
     """What would end this process waits until the block has ended. In the main thread.
 
     A mask would not do: the kernel gives a signal to any thread that does not block it, and Python
@@ -85,7 +94,7 @@ def _held() -> Iterator[None]:
     came: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: came.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, *TOLD)
         if callable(signal.getsignal(number))
     }
     try:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,14 @@ def console() -> Console:
     """Where tables go: as wide as the terminal or ``COLUMNS`` says, or wide enough for a file."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH)
+    fits = "COLUMNS" in os.environ or is_terminal(sys.stdout)
+    return Console(width=None if fits else PLAIN_WIDTH)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether one of the standard streams is. There is none where it was closed before this process
+    started, as service managers do."""
+    return stream is not None and stream.isatty()
 
 
 @dataclass(frozen=True)

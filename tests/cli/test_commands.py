@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 from tests.watching import wait
 from typer.testing import CliRunner, Result
 
+from tensorwire import launch
 from tensorwire.cli import app
 
 ROW = {
@@ -36,6 +39,15 @@ def rpc(*arguments: str) -> dict[str, Any]:
     assert result.exit_code == 0, result.output
     report: dict[str, Any] = json.loads(result.stdout)
     return report
+
+
+def test_what_goes_wrong_in_a_run_is_no_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object, **_options: object) -> launch.Ended:
+        raise ValueError("later")
+
+    monkeypatch.setattr(launch, "run", fails)
+    result = run("run", "--launch", "worker=1", "--", "true")
+    assert isinstance(result.exception, ValueError)
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -284,13 +296,17 @@ def test_an_interrupted_run_keeps_its_figures(
     [
         (signal.SIGINT, 130, "tensorwire: interrupted\n"),
         (signal.SIGTERM, 143, "tensorwire: ended by SIGTERM\n"),
+        (signal.SIGHUP, 129, "tensorwire: ended by SIGHUP\n"),
     ],
 )
 def test_what_ends_a_command_leaves_nothing_behind(
     number: signal.Signals, code: int, says: str, folders: dict[str, Path]
 ) -> None:
     command = [sys.executable, "-m", "tensorwire", "bench", "rpc", "--sizes", "8", "--seconds", "9"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a child inherits
+    before = {  # what a child inherits
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    }
     try:
         process = subprocess.Popen(
             command,
@@ -300,7 +316,8 @@ def test_what_ends_a_command_leaves_nothing_behind(
             env={**os.environ, **{name: str(path) for name, path in folders.items()}},
         )
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
     assert process.stderr is not None
     said = process.stderr.readline()  # it measures, or is about to
     # The folder of a conversation, and the server's listener for shared memory.
@@ -332,8 +349,38 @@ def test_doctor_for_people() -> None:
         assert subject in result.stdout
 
 
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["doctor"], ["trace", "--", "true"]]
+)
+def test_standard_output_may_be_closed(arguments: list[str]) -> None:
+    called = "import sys; from tensorwire.cli import main; sys.argv[0] = 'tensorwire'; main()"
+    command = [sys.executable, "-c", called, *arguments]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_cluster_whose_output_nobody_reads_ends() -> None:
+    """What is said at the end goes to the same pipe."""
+    fills = ["sh", "-c", "printf '%5000d\\n' 1; exec sleep 1000"]
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tensorwire", "run", "--launch", "worker=1", "--", *fills],
+            stdout=writer,
+            stderr=writer,
+        )
+        assert select.select([reader], [], [], 60)[0], "nothing has been written"
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_doctor_of_nobody() -> None:
-    result = run("doctor", "127.0.0.1:9", "--timeout", "2", "--json")
+    result = run("doctor", "127.0.0.1:9", "--timeout", "30", "--json")
     assert result.exit_code == 1
     peer = json.loads(result.stdout)["peer"]
     assert peer["error"].startswith("UNAVAILABLE")

@@ -8,12 +8,14 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from mmap import ACCESS_READ, mmap
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -93,7 +95,12 @@ def _serve(
     size: int,
     timeout: float,
 ) -> None:
-    rendezvous.join(Client(folder), rank, size, timeout)
+    library.load()
+    client = Client(folder)
+    client.key_value_set_bytes(f"ready{rank}", b"1")
+    for other in range(size):  # the time of joining is not that of starting
+        client.blocking_key_value_get_bytes(f"ready{other}", int(LIMIT_SECONDS * 1000))
+    rendezvous.join(client, rank, size, timeout)
     end.send(program(Mpi(), rank, size))
 
 
@@ -270,6 +277,15 @@ def test_what_is_wrong_or_missing_is_refused(tmp_path: Path) -> None:
         strict=True,
     ):  # fmt: skip
         assert words in text
+
+
+def test_a_jax_without_an_option_for_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(config=SimpleNamespace()))
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    rendezvous._check_devices()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    with pytest.raises(RuntimeError, match="2 CPU devices"):
+        rendezvous._check_devices()
 
 
 def test_a_rank_that_does_not_come(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,13 +18,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tensorwire import launch
-from tensorwire.launch import Task, jobs, processes
+from tensorwire.launch import Task, jobs, leftovers, processes
 
 PATIENCE = 30.0
 
@@ -129,6 +132,28 @@ def test_a_command_may_be_made_for_each_task_and_other_braces_stay() -> None:
 def test_the_environment_is_added_to() -> None:
     code, lines = run("w=1", "sh", "-c", "echo $COLOUR $HOME", environment={"COLOUR": "red"})
     assert (code, lines.of("w", 0)) == (0, [f"red {os.environ['HOME']}"])
+
+
+def test_tasks_have_no_rank_of_a_launcher_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    outside = {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "1",
+        "SLURM_JOB_ID": "9",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "TENSORWIRE_STORE": "a:1",
+        "TENSORWIRE_REJOIN": "1",
+    }
+    for name, value in outside.items():
+        monkeypatch.setenv(name, value)
+    program = (
+        "import os; from tensorwire.launch.place import find; place = find(os.environ); "
+        "print(place.rank, place.size, place.served, place.again, os.environ['SLURM_JOB_ID'])"
+    )
+    code, lines = run("worker=2", sys.executable, "-c", program)
+    assert code == 0
+    for index in range(2):
+        assert lines.of("worker", index) == [f"{index} 2 False False 9"]
 
 
 def test_serving_processes_end_once_the_others_have() -> None:
@@ -313,8 +338,116 @@ sys.exit(launch.run(launch.cluster("worker=2"), ["sh", "-c", sys.argv[1]], timeo
 """
 
 
-def launcher(script: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", LAUNCHER, script], stderr=subprocess.DEVNULL)
+def launcher(script: str, **options: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", LAUNCHER, script]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, **options)
+
+
+def test_output_needs_no_encoding() -> None:
+    line = "loss \u2588\n".encode() + b"\xff\n"
+    script = f"printf '{''.join(f'{chr(92)}{byte:03o}' for byte in line)}'"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    with launcher(script, stdout=subprocess.PIPE, env=environment) as process:
+        written, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    lines = [
+        prefix + each for prefix in (b"[worker 0] ", b"[worker 1] ") for each in line.splitlines()
+    ]
+    assert sorted(written.splitlines()) == sorted(lines)
+
+
+def test_standard_output_may_be_closed(tmp_path: Path) -> None:
+    script = f"echo one; echo two; echo > {tmp_path}/trained{{index}}"
+    command = [sys.executable, "-c", LAUNCHER, script]
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command]
+    assert subprocess.run(closed, timeout=2 * PATIENCE, check=False).returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"trained0", "trained1"}
+
+
+def of_pipe() -> tuple[int, int]:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    return reader, writer
+
+
+@pytest.mark.parametrize("make", [of_pipe, os.openpty])
+def test_a_signal_ends_all_although_nobody_reads(
+    make: Callable[[], tuple[int, int]], tmp_path: Path
+) -> None:
+    reader, writer = make()
+    try:
+        with launcher(f"echo $$ > {tmp_path}/pid{{index}}; exec yes", stdout=writer) as process:
+            pids = [int(wait_for(tmp_path / f"pid{index}")) for index in range(2)]
+            wait_until_full(writer)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+        assert all(gone(each) for each in pids)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def wait_until_full(writer: int) -> None:
+    """Until a file takes no more output."""
+    room = select.poll()
+    room.register(writer, select.POLLOUT)
+    end = time.monotonic() + PATIENCE
+    while room.poll(0):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_no_output_is_lost_when_the_reader_pauses(tmp_path: Path) -> None:
+    reader, writer = of_pipe()
+    with launcher(f"seq 50000; echo > {tmp_path}/done{{index}}", stdout=writer) as process:
+        wait_until_full(writer)
+        os.close(writer)
+        with open(reader, "rb") as file:
+            lines = file.read().splitlines()
+        assert process.wait(PATIENCE) == 0
+    for index in range(2):
+        prefix = f"[worker {index}] ".encode()
+        found = [int(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)]
+        assert found == list(range(1, 50001))
+
+
+def test_an_output_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[bool] = []
+    monkeypatch.setattr(leftovers, "remove", lambda: removed.append(True))
+
+    def output(task: Task, stream: str, line: bytes) -> None:
+        if stream == "stdout" or line != b"one\n":
+            raise BrokenPipeError
+        (tmp_path / "seen").touch()
+
+    # The launcher has read what stderr holds, which has no end yet, when stdout fails.
+    script = f"""
+    printf 'one\\nunfinished' >&2
+    until [ -e {tmp_path}/seen ]; do sleep 0.01; done
+    echo; exec sleep 1000
+    """
+    with pytest.raises(BrokenPipeError):
+        launch.run(launch.cluster("w=1"), ["sh", "-c", script], output=output, timeout=PATIENCE)
+    assert removed == [True]
+
+
+def test_a_line_whose_end_comes_in_two_parts() -> None:
+    lines = Lines()
+    cluster = launch.cluster("w=1")
+    running = processes._Running(cluster, frozenset(), lines, 0.0)
+    reader, writer = os.pipe()
+    try:
+        with open(reader, "rb") as file:
+            pipe = processes._Pipe(cluster.tasks[0], "stdout", file)
+            for part in (b"one\r", b"\n", b"\ntwo\r", b"three\r\n"):
+                os.write(writer, part)
+                running._read(pipe)
+    finally:
+        os.close(writer)
+        running.close()
+    assert [line.rstrip("\r") for line in lines.of("w", 0)] == ["one", "", "two", "three"]
 
 
 def test_a_signal_that_comes_before_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,3 +567,9 @@ def test_the_last_one_that_fails_ends_a_run_that_goes_on(capfd: pytest.CaptureFi
     code, _ = run("worker=2", sys.executable, "-c", "import sys; sys.exit(3)", restarts=0)
     assert code == 3
     assert "the others go on" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("spec", "restarts"), [("ps=1,worker=2", 0), ("ps=1,worker=1", 1)])
+def test_who_only_serves_does_not_go_on(spec: str, restarts: int) -> None:
+    script = "test {job} = ps && exec sleep 1000; exit 7"
+    assert run(spec, "sh", "-c", script, restarts=restarts)[0] == 7

@@ -110,6 +110,51 @@ def test_ranks_of_several_hosts_meet_at_an_address(environment: dict[str, str]) 
     assert (found.address, found.folder, found.size) == ("node0:701", "", 4)
 
 
+IN_A_STEP = {"SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "1"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "a"},
+            {"PMIX_NAMESPACE": "b"},
+        ),
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": "2"}, {"MASTER_PORT": "29600"}),
+        (
+            {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "1"},
+            {"MASTER_PORT": "2"},
+        ),
+    ],
+)
+def test_launchers_in_one_step_of_slurm_have_folders_of_their_own(
+    one: dict[str, str], other: dict[str, str]
+) -> None:
+    first = find(IN_A_STEP | one)
+    assert first.folder
+    assert first.folder == find(IN_A_STEP | one).folder
+    assert first.folder != find(IN_A_STEP | one | other).folder
+    assert first.folder != find(IN_A_STEP | one | {"SLURM_STEP_ID": "1"}).folder
+
+
+def test_mpich_in_a_step_of_slurm_is_known_by_its_proxy() -> None:
+    ranks = IN_A_STEP | {"PMI_RANK": "1", "PMI_SIZE": "2"}
+    folder = find(ranks).folder
+    assert folder.endswith("-9.0"), "Slurm's own ranks need not have one parent"
+    assert find(ranks | {"MPI_LOCALNRANKS": "2"}).folder.startswith(f"{folder}.{os.getppid()}.")
+
+
+def test_a_launcher_that_left_its_step_knows_how_many_ranks_are_here() -> None:
+    ranks = {
+        "OMPI_COMM_WORLD_RANK": "1",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+        "PMIX_NAMESPACE": "a",
+    }
+    with pytest.raises(ValueError, match="set MASTER_ADDR"):
+        find(IN_A_STEP | ranks)
+
+
 def test_a_cluster_is_no_launcher() -> None:
     assert launched({}) is None
     assert launched({"TF_CONFIG": "{}"}) is None
@@ -139,6 +184,17 @@ def test_a_launcher_that_outlives_ranks_serves_the_store() -> None:
         ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK='x' is no number"),
         ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is no rank"),
         ({"RANK": "1", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "node0", "MASTER_PORT": "65535"},
+            "65536, is none",
+        ),
+        (
+            {
+                "TF_CONFIG": '{"cluster": {"chief": ["a:1"], "worker": ["b:2"]}, '
+                '"task": {"type": "chief", "index": 1}}'
+            },
+            "there is no chief 1",
+        ),
         ({"TF_CONFIG": "{}"}, "TF_CONFIG"),
         ({"TF_CONFIG": '{"cluster": {}, "task": {"type": "ps", "index": 0}}'}, "TF_CONFIG"),
     ],

@@ -319,6 +319,49 @@ def test_links_with_the_same_labels_are_added_up(
     assert sent() is None
 
 
+def test_who_scrapes_second_is_not_taken_for_an_end(
+    prometheus: CollectorRegistry, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One scrape has read the statistics, and is held up while another one reads them."""
+    labels = {**labels_of(target), "direction": "sent", "upto": "256"}
+
+    def sent() -> float | None:
+        return prometheus.get_sample_value("tensorwire_link_messages_total", labels)
+
+    class Held(metrics.Totals):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = not held
+
+        def add(self, role: str, peer: str, stats: metrics.Facts) -> None:
+            super().add(role, peer, stats)
+            if self.first and not held and role == "client":
+                held.append(threading.Thread(target=scrape))
+                send(channel, 8)
+                held[0].start()
+                # The other one waits for this one, or has been through before.
+                held[0].join(0.2)
+
+    def scrape() -> None:
+        generate_latest(prometheus)
+
+    held: list[threading.Thread] = []
+    with tensorwire.insecure_channel(target, transport="shm") as channel:
+        send(channel, 8)
+        monkeypatch.setattr(metrics, "Totals", Held)
+        scrape()
+        held[0].join()
+        assert sent() == 2
+
+
+def test_a_scrape_that_stops_half_way_holds_up_no_other(prometheus: CollectorRegistry) -> None:
+    collector = metrics.register(prometheus)
+    first = collector.collect()
+    next(first)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: [*collector.collect()]).result(30)
+
+
 def test_nothing_is_kept_alive() -> None:
     channel = tensorwire.insecure_channel("127.0.0.1:9")
     assert registry.CHANNELS.get().members() == [channel]

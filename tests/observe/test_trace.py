@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -253,6 +254,55 @@ def test_the_command_says_when_there_is_nothing() -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"links": [], "groups": []}
     assert command("--", "/no/such/program").returncode == 127
+
+
+@pytest.mark.parametrize("name", ["trace", "profile"])
+def test_for_programs_there_is_nothing_but_the_object(name: str) -> None:
+    program = "import os; print('print'); os.write(1, b'write')"
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, name, "--json", "--", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads(done.stdout), dict)
+    assert "print" in done.stderr
+    assert "write" in done.stderr
+
+
+WAITS = """
+import signal, sys
+def ended(*_):
+    print("told", file=sys.stderr, flush=True)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, ended)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_a_closed_terminal_ends_the_program_and_leaves_nothing(folders: dict[str, Path]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what a child inherits
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", MAIN, "trace", "--", sys.executable, "-c", WAITS],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(folders["TMPDIR"])},
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert list(folders["TMPDIR"].iterdir())
+    process.send_signal(signal.SIGHUP)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 5, said
+    assert "told" in said
+    assert list(folders["TMPDIR"].iterdir()) == []
 
 
 RANKS = """

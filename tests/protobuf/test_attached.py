@@ -186,6 +186,38 @@ def test_wrong_places(everything: Any, path: Any, error: type[Exception], says: 
     assert attached.plain().parts == [b"a", b"b"]
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("chosen_blob", "data"), object()),
+        (("chosen_blob", "nosuch"), b"x"),
+        (("chosen_blob", "name"), b"x"),
+        (("chosen_blob", "data", "more"), b"x"),
+        ("chosen", object()),
+        ("parts", [b"x", object()]),
+        ("table", {"x": b"x", "y": object()}),
+        ("table", {"x": b"x", 7: b"x"}),
+        ("table", {"x": b"x", None: b"x"}),
+        (("table", 7), b"x"),
+        (("numbered", 1, "data"), object()),
+        (("numbered", "x", "data"), b"x"),
+        (("numbered", 1 << 40, "data"), b"x"),
+        (("numbered", 1, "nosuch"), b"x"),
+        (("inner", "numbered", None, "data"), b"x"),
+        (("inner", "parts", 0), b"x"),
+    ],
+)
+def test_what_is_refused_changes_nothing(everything: Any, path: Any, value: Any) -> None:
+    message = everything(text="precious", parts=[b"one"], table={"k": b"v"})
+    attached = Attached(message)
+    before = everything()
+    before.CopyFrom(message)
+    with pytest.raises((KeyError, TypeError, IndexError, ValueError)):
+        attached[path] = value
+    assert message == before
+    assert attached.plain() == before
+
+
 def test_missing_keys(everything: Any) -> None:
     attached = Attached(everything())
     with pytest.raises(KeyError, match="has no key 'none'"):

@@ -104,7 +104,7 @@ def graph(
         report.print_plan(loaded, most=None if all_ else report.MOST_EDGES)
     saved = save(plot, lambda path: report.draw(loaded, path))
     saved &= save(output, lambda path: path.write_bytes(loaded.to_bytes()))
-    sys.stdout.flush()
+    print(end="", flush=True)  # to nowhere, where standard output is closed
     raise typer.Exit(0 if saved else 1)
 
 

@@ -53,7 +53,8 @@ def profile(
 
     It is about what links carry, and what stock gRPC sends on its connections, but for those with
     TLS. Small buffers are those below 1 KiB, large ones those from 1 MiB on. A process that is
-    killed leaves nothing of the links that it had then.
+    killed leaves nothing of the links that it had then. With --json, what the program prints goes
+    to standard error.
     """
     import json
 
@@ -64,7 +65,9 @@ def profile(
     writable("--output", output)
     writable("--plot", plot, check_plot)
     with starting():
-        code, found = profiling.run(command, keep, "received" if received else "sent")
+        code, found = profiling.run(
+            command, keep, "received" if received else "sent", to_stderr=json_
+        )
     report = profiling.as_dict(found)
     saved = save(output, lambda path: path.write_text(json.dumps(report, indent=2) + "\n"))
     saved &= save(plot, lambda path: profiling.plot(found, path))

@@ -59,6 +59,8 @@ def answered(command: str, arguments: Sequence[str], environment: Mapping[str, s
         return True
     if arguments not in (["--help"], ["-h"]) or os.path.basename(command) != "tensorwire":
         return False
+    if sys.stdout is None:  # closed before this process started
+        return True
     columns = width(environment)
     plain = LOOKS.isdisjoint(environment) and environment.get("TERM") not in ("dumb", "unknown")
     if not plain or columns < NARROWEST or sys.stdout.encoding.lower() != "utf-8":

@@ -4,9 +4,9 @@ collectives."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -67,6 +67,7 @@ def run(
 
     from tensorwire import jax
     from tensorwire import launch as launcher
+    from tensorwire.launch.output import tell
     from tensorwire.tensorflow.run import environment
 
     if restarts is not None and launch is None:
@@ -77,22 +78,21 @@ def run(
         added |= of_jax
     if launch is not None:
         cluster = usage("--launch", launcher.cluster, launch)
+        for task in cluster.tasks:
+            usage("--launch", partial(cluster.fill, task=task), command)
         with _store() if restarts is not None else nullcontext("") as store:
             if store:
                 added = {**added, "TENSORWIRE_STORE": store}
-
-            def start(words: list[str]) -> launcher.Ended:
-                return launcher.run(
-                    cluster,
-                    words,
-                    environment=added,
-                    restarts=restarts,
-                    restarted={"TENSORWIRE_REJOIN": "1"},
-                )
-
-            ended = usage("--launch", start, command)
+            ended = launcher.run(
+                cluster,
+                command,
+                environment=added,
+                restarts=restarts,
+                restarted={"TENSORWIRE_REJOIN": "1"},
+            )
         if ended.why:
-            print(f"tensorwire: {ended.why}", file=sys.stderr)
+            told = ended.code - 128 in launcher.PASSED_ON
+            tell(ended.why, lambda waited: waited < launcher.DRAIN_SECONDS or not told)
         raise typer.Exit(ended.code)
     with starting():
         launcher.become(command, added)

@@ -46,7 +46,7 @@ def trace(
     from the sender's memory; CREDIT, ABORT, GOAWAY; SEND: what the transport took at once. The
     payload is the bytes of tensors and other segments. Of a rank of a group there is a table of its
     operations and the ways that they went. A process that is killed leaves nothing of
-    the links that it had then.
+    the links that it had then. With --json, what the program prints goes to standard error.
     """
     import json
 
@@ -59,7 +59,8 @@ def trace(
     writable("--chrome", chrome)
     with signals.folder("tensorwire-trace-") as name, starting():
         folder = Path(name)
-        code = launch.follow(command, tracing.environment(folder, keep)).code
+        environment = tracing.environment(folder, keep)
+        code = launch.follow(command, environment, to_stderr=json_).code
         links, groups = tracing.read(folder), tracing.read_groups(folder)
     report = {
         "links": [tracing.as_dict(link, events=events) for link in links],

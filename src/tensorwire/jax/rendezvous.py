@@ -113,8 +113,9 @@ def _check_devices() -> None:
     forced = re.search(
         r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", "")
     )
-    config: Any = jax.config
-    devices = max(config.jax_num_cpu_devices, int(forced[1]) if forced else 1)
+    # Old releases, of those that the extra allows, have no such option.
+    configured = getattr(jax.config, "jax_num_cpu_devices", 1)
+    devices = max(configured, int(forced[1]) if forced else 1)
     if devices > 1:
         raise RuntimeError(
             f"this process has {devices} CPU devices, and JAX's collectives by MPI take one for "

@@ -13,19 +13,23 @@ end when one fails, when the last one that returns has returned, or when this pr
 from __future__ import annotations
 
 from tensorwire.launch.jobs import Cluster, Task, cluster, free_ports
+from tensorwire.launch.output import Prefixed
 from tensorwire.launch.processes import (
+    DRAIN_SECONDS,
     GRACE_SECONDS,
+    PASSED_ON,
     TIMED_OUT,
     Command,
     Ended,
     Output,
-    Prefixed,
     run,
 )
 from tensorwire.launch.program import Finished, NotStartedError, become, follow
 
 __all__ = [
+    "DRAIN_SECONDS",
     "GRACE_SECONDS",
+    "PASSED_ON",
     "TIMED_OUT",
     "Cluster",
     "Command",

@@ -12,13 +12,14 @@ from typing import Final
 
 import msgspec
 
+_MPICH_HERE: Final = "MPI_LOCALNRANKS"
 # Names of a launcher's rank and size, and of how many ranks this host has. Slurm's are those of a
 # step: a batch script has others.
 _LAUNCHERS: Final = (
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"),
     ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
+    ("PMI_RANK", "PMI_SIZE", _MPICH_HERE),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""),
 )
 _SLURM_HOSTS: Final = "SLURM_STEP_NUM_NODES"
@@ -28,6 +29,9 @@ _PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
 # Of a launcher that goes on when a rank is lost, for those that it starts.
 _STORE: Final = "TENSORWIRE_STORE"
 _AGAIN: Final = "TENSORWIRE_REJOIN"
+
+
+_HIGHEST_PORT: Final = 65535
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,13 @@ def find(environment: Mapping[str, str]) -> Place:
     return Place(0, 1)
 
 
+def outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """What processes get of this one's environment when it launches them itself: not its own rank,
+    which would be that of all of them."""
+    told = {rank_name for rank_name, _, _ in _LAUNCHERS} | {_STORE, _AGAIN}
+    return {name: value for name, value in environment.items() if name not in told}
+
+
 def launched(environment: Mapping[str, str]) -> Place | None:
     """That of a process that torchrun, mpirun, srun or Horovod's launcher has started. ValueError
     says what is wrong with a variable."""
@@ -93,10 +104,11 @@ def launched(environment: Mapping[str, str]) -> Place | None:
 
 def _on_one_host(environment: Mapping[str, str], local_name: str, size: int) -> bool | None:
     """Whether all ranks are; None: the launcher does not tell."""
-    if environment.get(_SLURM_HOSTS):
-        return _number(environment, _SLURM_HOSTS) == 1
+    # What Slurm tells is of the step, in which another launcher may have started these ranks.
     if environment.get(local_name):
         return _number(environment, local_name) == size
+    if environment.get(_SLURM_HOSTS):
+        return _number(environment, _SLURM_HOSTS) == 1
     return None
 
 
@@ -112,24 +124,42 @@ def _address(environment: Mapping[str, str]) -> str:
         return f"{environment[_ADDRESS]}:{_number(environment, _PORT)}"
     if environment.get("MASTER_ADDR") and environment.get("MASTER_PORT"):
         # torchrun serves a store of its own at MASTER_PORT.
-        return f"{environment['MASTER_ADDR']}:{_number(environment, 'MASTER_PORT') + 1}"
+        port = _number(environment, "MASTER_PORT") + 1
+        if not 0 < port <= _HIGHEST_PORT:
+            raise ValueError(f"MASTER_PORT={port - 1}: the port above it, {port}, is none")
+        return f"{environment['MASTER_ADDR']}:{port}"
     return ""
 
 
 def _job(environment: Mapping[str, str], rank_name: str) -> str:
     """The same for all processes of one launcher on this host, and no other's; empty: it is not
-    told."""
-    job = next((environment[name] for name in _JOBS if environment.get(name)), "")
+    told.
+
+    It has the ids of all launchers that left one: several of the inner one may run in what the
+    outer one has started, such as mpirun in a step of Slurm.
+    """
+    mpi = next((environment[name] for name in _JOBS if environment.get(name)), "")
+    slurm = ""
     if environment.get("SLURM_JOB_ID") and environment.get("SLURM_STEP_ID"):
-        job = f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}"
-    if not job and environment.get("TORCHELASTIC_RUN_ID") and environment.get("MASTER_PORT"):
-        # The name alone is mostly "none"; torchrun listens at the port.
-        job = f"{environment['TORCHELASTIC_RUN_ID']}.{environment['MASTER_PORT']}"
-    if not job and rank_name == "PMI_RANK":  # MPICH's proxy is the parent of its host's ranks
-        parent = os.getppid()
-        stat = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
-        job = f"{parent}.{stat[19]}"  # field 22: when it started
-    return job.replace("/", "_")
+        slurm = f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}"
+    ids = [mpi, slurm]
+    port = environment.get("MASTER_PORT", "")
+    if port and environment.get("TORCHELASTIC_RUN_ID"):
+        ids.append(environment["TORCHELASTIC_RUN_ID"])
+    # torchrun listens at the port; its name for the run is mostly "none".
+    if any(ids):
+        ids.append(port)
+    # PMI_RANK is MPICH's, whose proxy is the parent of its host's ranks, or Slurm's own.
+    if rank_name == "PMI_RANK" and not mpi and (environment.get(_MPICH_HERE) or not slurm):
+        ids.append(_parent())
+    return ".".join(filter(None, ids)).replace("/", "_")
+
+
+def _parent() -> str:
+    """The process that has started this one, and no other that ever has its number."""
+    parent = os.getppid()
+    stat = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
+    return f"{parent}.{stat[19]}"  # field 22: when it started
 
 
 def _folder(environment: Mapping[str, str], job: str) -> str:
@@ -143,6 +173,8 @@ def _of_cluster(text: str) -> Place:
         jobs: list[str] = [job for job in ("chief", "master", "worker") if job in config.cluster]
         before = jobs[: jobs.index(config.task.type)]
         tasks = [address for job in jobs for address in config.cluster[job]]
+        if not 0 <= config.task.index < len(config.cluster[config.task.type]):
+            raise ValueError(f"there is no {config.task.type} {config.task.index}")
         rank = sum(len(config.cluster[job]) for job in before) + config.task.index
         address = tasks[0]
     except (msgspec.MsgspecError, ValueError, IndexError) as error:

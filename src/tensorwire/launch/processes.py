@@ -18,20 +18,17 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO, NamedTuple
 
-from tensorwire.launch import leftovers
+from tensorwire.launch import leftovers, place
 from tensorwire.launch.jobs import Cluster, Task
+from tensorwire.launch.output import LOOK_SECONDS, Prefixed, tell
 
 GRACE_SECONDS = 10.0
-LOOK_SECONDS = 0.2
-"""How often signals and the time are looked at when no process writes or ends; and processes, where
-the kernel cannot tell of their ends."""
 DRAIN_SECONDS = 2.0
 """For the last output, when a process that left its group keeps the pipe open."""
 LONGEST_LINE = 1 << 16
 TIMED_OUT = 124
 """Exit code when ``timeout`` has passed, as of timeout(1)."""
 
-COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 LAST_LINES = 12
@@ -88,7 +85,8 @@ def run(
     """Runs ``command`` for every task and returns when all processes have ended.
 
     command: words, in which ``Cluster.fill`` replaces placeholders, or a function that gives them.
-    environment: added to this process's own; ``TF_CONFIG`` is set for each task.
+    environment: added to this process's own, without what a launcher has told this one of its rank;
+    ``TF_CONFIG`` is set for each task.
     serving: jobs that are ended once all others have ended with 0; default ``cluster.serving``.
     output: takes the lines; by default they go to this process's stdout and stderr with a prefix.
     grace: seconds between SIGTERM and SIGKILL, and between a signal passed on and SIGTERM.
@@ -114,7 +112,7 @@ def run(
         added = {**(environment or {}), **_variables(cluster, task), **more}
         running.start(task, commands[task], added)
 
-    running = _Running(cluster, served, output or Prefixed(cluster.tasks), grace)
+    running = _Running(cluster, served, output, grace)
     if restarts is not None:
         running.tolerate(restarts, lambda task: start(task, restarted or {}))
     try:
@@ -123,32 +121,15 @@ def run(
                 start(task, {})
             return running.wait(timeout)
     finally:
-        running.close()
-        leftovers.remove()
+        try:
+            running.close()
+        finally:
+            leftovers.remove()
 
 
 def _variables(cluster: Cluster, task: Task) -> dict[str, str]:
     # Output goes into a pipe, which would hold back what a program prints until its end.
     return {"TF_CONFIG": cluster.tf_config(task), "PYTHONUNBUFFERED": "1"}
-
-
-class Prefixed:
-    """Writes lines as ``[worker 0] line``, coloured on a terminal unless NO_COLOR is set."""
-
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        width = max(len(str(task)) for task in tasks)
-        self._prefixes = {
-            task: (f"[{task}]".ljust(width + 3), COLOURS[place % len(COLOURS)])
-            for place, task in enumerate(tasks)
-        }
-
-    def __call__(self, task: Task, stream: str, line: bytes) -> None:
-        sink = sys.stdout if stream == "stdout" else sys.stderr
-        prefix, colour = self._prefixes[task]
-        if sink.isatty() and "NO_COLOR" not in os.environ:
-            prefix = f"\033[{colour}m{prefix}\033[0m"
-        sink.write(prefix + line.decode(errors="replace").rstrip("\r\n") + "\n")
-        sink.flush()
 
 
 @contextmanager
@@ -176,15 +157,19 @@ class _Pipe:
     stream: str
     file: IO[bytes]
     rest: bytes = b""
+    returned: bool = False
+    """Whether what was read last ended with a carriage return."""
 
 
 class _Running:
     """The processes of one run, and what is known about its end."""
 
-    def __init__(self, cluster: Cluster, serving: frozenset[str], output: Output, grace: float):
+    def __init__(
+        self, cluster: Cluster, serving: frozenset[str], output: Output | None, grace: float
+    ):
         self._serving = serving
         self._returning = bool(set(cluster.jobs) - serving)
-        self._output = output
+        self._output = output or Prefixed(cluster.tasks, self._tend)
         self._grace = grace
         self._alive: dict[Task, subprocess.Popen[bytes]] = {}
         self._ends: dict[Task, int] = {}
@@ -195,6 +180,12 @@ class _Running:
         self._sent: signal.Signals | None = None
         """What was sent to all processes last; None as long as nothing has to end."""
         self._escalates = 0.0
+        self._timeout = 0.0
+        self._deadline: float | None = None
+        self._drained: float | None = None
+        """Until when the last output is waited for."""
+        self._hurried = False
+        """Whether a signal or the time has ended this, and not what the processes did."""
         self._code = 0
         self._why = ""
         self._failed: Task | None = None
@@ -213,7 +204,7 @@ class _Running:
         self._received.append(number)
 
     def start(self, task: Task, words: list[str], environment: Mapping[str, str]) -> None:
-        if self._received:
+        if self._received or self._sent is not None:
             return
         # A session of its own: signals come from here only, and reach all that a task has started.
         process = subprocess.Popen(
@@ -221,7 +212,7 @@ class _Running:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
+            env={**place.outside(os.environ), **environment},
             start_new_session=True,
         )
         self._alive[task] = process
@@ -235,25 +226,23 @@ class _Running:
 
     def wait(self, timeout: float | None) -> Ended:
         """Until all have ended."""
-        ends = None if timeout is None else time.monotonic() + timeout
+        if timeout is not None:
+            self._timeout, self._deadline = timeout, time.monotonic() + timeout
         while self._alive or self._received:  # a signal may come before the first has started
             self._wait()
             for task in [task for task in self._alive if task not in self._ends]:
                 self._look(task)
-            now = time.monotonic()
-            while self._received:
-                self._signalled(self._received.pop(0))
-            if ends is not None and self._sent is None and now > ends:
-                self._fail(TIMED_OUT, f"{timeout:g} s have passed", "; ending all processes")
-            if self._sent is not None and now > self._escalates:
-                self._escalate()
+            self._tend()
             returned = self._returning and all(task.job in self._serving for task in self._alive)
             # TensorFlow's servers wait in native code, where SIGINT does not end them.
             if returned and self._sent in (None, signal.SIGINT):
                 self._send(signal.SIGTERM)
-        drained = time.monotonic() + DRAIN_SECONDS
-        while self._events.get_map() and time.monotonic() < drained:
+        self._drained = time.monotonic() + DRAIN_SECONDS
+        while self._events.get_map() and time.monotonic() < self._drained:
             self._wait()
+        for key in list(self._events.get_map().values()):
+            if isinstance(key.data, _Pipe):
+                self._end(key.data)
         last = self._last[self._failed] if self._failed is not None else ()
         return Ended(self._code, "\n    ".join([self._why, *last]))
 
@@ -264,16 +253,35 @@ class _Running:
             process.wait()
         for key in list(self._events.get_map().values()):
             if isinstance(key.data, _Pipe):
-                self._end(key.data)
+                key.data.file.close()
         for pidfd in self._ends.values():
             os.close(pidfd)
         self._events.close()
 
+    def _tend(self, waited: float = 0.0) -> bool:
+        """Does what signals and the time ask for, also while output waits for its reader, for so
+        many seconds. Returns whether that one is waited for any longer."""
+        while self._received:
+            self._signalled(self._received.pop(0))
+        now = time.monotonic()
+        if self._deadline is not None and self._sent is None and now > self._deadline:
+            seconds, self._deadline = self._timeout, None
+            self._hurried = True
+            self._fail(TIMED_OUT, f"{seconds:g} s have passed", "; ending all processes")
+        if self._sent is not None and now > self._escalates:
+            self._escalate()
+        if not self._hurried:
+            if self._drained is not None:  # the processes' last output waits, too
+                self._drained = now + DRAIN_SECONDS
+            return True
+        running = any(_is_running(process) for process in self._alive.values())
+        return running or waited < DRAIN_SECONDS
+
     def _look(self, task: Task) -> None:
         process = self._alive[task]
-        # Its number is its group's, too, and stays taken until the process is reaped.
-        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if _is_running(process):
             return
+        # Its number is its group's, too, and stays taken until the process is reaped.
         os.killpg(process.pid, signal.SIGKILL)
         code = process.wait()
         del self._alive[task]
@@ -293,17 +301,19 @@ class _Running:
     def _goes_on_without(self, task: Task, how: str) -> bool:
         if self._again is None or task.job in self._serving:
             return False
-        if not (self._alive or self._succeeded):
+        others = any(other.job not in self._serving for other in self._alive)
+        if not (others or self._succeeded):
             return False
         again = self._restarts > 0 and not self._succeeded
         what = "starting it again" if again else "the others go on"
-        print(f"tensorwire: {task} {how}; {what}", file=sys.stderr, flush=True)
+        tell(f"{task} {how}; {what}", self._tend)
         if again:
             self._restarts -= 1
             self._again(task)
         return True
 
     def _signalled(self, number: int) -> None:
+        self._hurried = True
         if self._sent is None:
             self._code = 128 + number
             name = signal.Signals(number).name
@@ -313,9 +323,9 @@ class _Running:
             self._escalate()
 
     def _fail(self, code: int, why: str, what_follows: str) -> None:
-        print(f"tensorwire: {why}{what_follows}", file=sys.stderr, flush=True)
         self._code, self._why = code, why
         self._send(signal.SIGTERM)
+        tell(f"{why}{what_follows}", self._tend)
 
     def _escalate(self) -> None:
         self._send(signal.SIGTERM if self._sent == signal.SIGINT else signal.SIGKILL)
@@ -340,6 +350,11 @@ class _Running:
             self._events.unregister(pipe.file)
             self._end(pipe)
             return
+        if pipe.returned and data.startswith(b"\n"):  # of a line that has been taken
+            data = data[1:]
+        pipe.returned = data.endswith(b"\r")
+        if not data:
+            return
         lines = (pipe.rest + data).splitlines(keepends=True)
         whole = lines[-1].endswith((b"\n", b"\r")) or len(lines[-1]) > LONGEST_LINE
         pipe.rest = b"" if whole else lines.pop()
@@ -357,3 +372,7 @@ class _Running:
         if pipe.rest:
             self._take(pipe, pipe.rest)
             pipe.rest = b""
+
+
+def _is_running(process: subprocess.Popen[bytes]) -> bool:
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TextIO
+
+from tensorwire import signals
 
 
 class NotStartedError(RuntimeError):
@@ -21,14 +24,27 @@ class Finished(NamedTuple):
     code: int
 
 
-def follow(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
+def follow(
+    command: Sequence[str], environment: Mapping[str, str], *, to_stderr: bool = False
+) -> Finished:
     """Runs a program to its end, with an environment that is added to that of this process. It is
-    told of SIGTERM, as the terminal tells it of Ctrl-C, and decides itself when it ends.
+    told of SIGTERM and SIGHUP, as the terminal tells it of Ctrl-C, and decides itself when it ends.
 
+    to_stderr: what it prints goes to standard error, as standard output is for something else.
     Raises NotStartedError.
     """
-    with _telling(command[0]):
-        process = subprocess.Popen(command, env={**os.environ, **environment})
+    output: TextIO | int | None = None
+    if to_stderr:
+        output = subprocess.DEVNULL if sys.stderr is None else sys.stderr
+    process = None
+    try:
+        with _telling(command[0]), signals.held():
+            process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=output)
+    except (KeyboardInterrupt, SystemExit) as told:
+        if process is None:
+            raise
+        if isinstance(told, SystemExit):
+            process.terminate()
     while (code := _ended(process)) is None:
         pass
     return Finished(process.pid, code if code >= 0 else 128 - code)
@@ -40,7 +56,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return process.wait()
     except KeyboardInterrupt:  # the program was told, too
         return None
-    except SystemExit:  # signals.ending() makes it of SIGTERM
+    except SystemExit:  # signals.ending() makes it of SIGTERM and SIGHUP
         process.terminate()
         return None
 

@@ -202,6 +202,13 @@ class LinkCollector(Collector):
                 yield family(measure, watch.labels)
 
     def collect(self) -> Iterator[Metric]:
+        # Whoever read the statistics first must follow them first: another's older numbers would
+        # look like those of links that have ended.
+        with self._lock:
+            found = [*self._collect()]
+        return iter(found)
+
+    def _collect(self) -> Iterator[Metric]:
         import tensorwire
         from tensorwire.observe import audit
         from tensorwire.rpc import registry
@@ -247,36 +254,34 @@ class LinkCollector(Collector):
             yield from self._watches(watch, watch.sums())
 
     def _links(self, totals: Totals) -> Iterator[Metric]:
-        with self._lock:
-            gone = [key for key in self._series if key[1] not in totals.sums]
-            for key in gone:
-                del self._series[key]
-            for measure in link():
-                shown = family(measure, LINK_LABELS)
-                for labels, sums in totals.sums.items():
-                    for fact, values in totals.series(measure):
-                        value: float = sums[fact]
-                        if measure.kind == "counter":
-                            series = self._series.setdefault((fact, labels), Series())
-                            value = series.follow(value)
-                        shown.add_metric([*labels, *values], value)
-                yield shown
+        gone = [key for key in self._series if key[1] not in totals.sums]
+        for key in gone:
+            del self._series[key]
+        for measure in link():
+            shown = family(measure, LINK_LABELS)
+            for labels, sums in totals.sums.items():
+                for fact, values in totals.series(measure):
+                    value: float = sums[fact]
+                    if measure.kind == "counter":
+                        series = self._series.setdefault((fact, labels), Series())
+                        value = series.follow(value)
+                    shown.add_metric([*labels, *values], value)
+            yield shown
 
     def _watches(self, watch: Watch, sums: Mapping[Labels, Mapping[str, int]]) -> Iterator[Metric]:
-        with self._lock:
-            followed = self._watched.setdefault(watch.label, {})
-            for name in [name for name in followed if name not in sums]:
-                del followed[name]
-            for measure in watch.measures:
-                shown = family(measure, watch.labels)
-                for name, found in sums.items():
-                    for fact, values in measure.facts.items():
-                        value: float = found[fact]
-                        if measure.kind == "counter":
-                            series = followed.setdefault(name, {}).setdefault(fact, Series())
-                            value = series.follow(value)
-                        shown.add_metric([*name, *values], value)
-                yield shown
+        followed = self._watched.setdefault(watch.label, {})
+        for name in [name for name in followed if name not in sums]:
+            del followed[name]
+        for measure in watch.measures:
+            shown = family(measure, watch.labels)
+            for name, found in sums.items():
+                for fact, values in measure.facts.items():
+                    value: float = found[fact]
+                    if measure.kind == "counter":
+                        series = followed.setdefault(name, {}).setdefault(fact, Series())
+                        value = series.follow(value)
+                    shown.add_metric([*name, *values], value)
+            yield shown
 
     def _memory(self, stats: Facts) -> Iterator[Metric]:
         for measure in memory():

@@ -107,9 +107,12 @@ def class_of(size: int) -> int:
     return next(place for place, (_, end) in enumerate(CLASSES) if size < end)
 
 
-def run(command: Sequence[str], keep: int, direction: Direction) -> tuple[int, Profile]:
+def run(
+    command: Sequence[str], keep: int, direction: Direction, *, to_stderr: bool = False
+) -> tuple[int, Profile]:
     """Runs a program to its end. Its exit code, and what its processes have left. keep: the steps
-    of each link, the last ones, and the buffers of each process's gRPC, the first ones.
+    of each link, the last ones, and the buffers of each process's gRPC, the first ones. to_stderr:
+    of what the program prints.
 
     Raises launch.NotStartedError.
     """
@@ -123,7 +126,7 @@ def run(command: Sequence[str], keep: int, direction: Direction) -> tuple[int, P
                 environment |= sockets.environment(folder, keep)
             except ValueError as error:
                 why = f"Stock gRPC is not recorded: {error}."
-        finished = launch.follow(command, environment)
+        finished = launch.follow(command, environment, to_stderr=to_stderr)
         recorded = sockets.read(folder)
         if not why and finished.pid not in recorded.pids:
             why = (

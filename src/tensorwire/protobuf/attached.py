@@ -73,31 +73,28 @@ class Attached(Generic[M]):
         self._buffers: dict[Path, memoryview] = {}
 
     def __setitem__(self, path: str | Path, value: Any) -> None:
-        owner, field, where, key = _locate_bytes(self.message, path, create=True)
-        if key is not None:
-            memory = _memory(value)
-            values = getattr(owner, field.name)
-            values[key] = b""
-            self._buffers[where] = memory
-        elif not is_repeated(field):
-            memory = _memory(value)
+        # All that may raise comes before the first change: a oneof forgets what it held.
+        _, field, where, key = _locate_bytes(self.message, path, new=True)
+        if key is None and is_repeated(field):
+            memories = _memories(field, value)
+            self._set_all(getattr(_made(self.message, where), field.name), field, where, memories)
+            return
+        memory = _memory(value)
+        owner = _made(self.message, where)
+        if key is None:
             setattr(owner, field.name, b"")
-            self._buffers[where] = memory
         else:
-            self._set_all(getattr(owner, field.name), field, where, value)
+            getattr(owner, field.name)[key] = b""
+        self._buffers[where] = memory
 
-    def _set_all(self, values: Any, field: AnyField, where: Path, value: Any) -> None:
+    def _set_all(
+        self, values: Any, field: AnyField, where: Path, memories: dict[Any, memoryview]
+    ) -> None:
         if is_map(field):
-            if not isinstance(value, Mapping):
-                raise TypeError(f"{field.full_name} is a map: attach a dict of buffers")
-            memories = {key: _memory(item) for key, item in value.items()}
             values.clear()
             for key in memories:
                 values[key] = b""
         else:
-            if not isinstance(value, (list, tuple)):
-                raise TypeError(f"{field.full_name} is repeated: attach a list of buffers")
-            memories = dict(enumerate(map(_memory, value)))
             del values[:]
             values.extend([b""] * len(memories))
         for path in [path for path in self._buffers if path[:-1] == where]:
@@ -106,7 +103,7 @@ class Attached(Generic[M]):
             self._buffers[(*where, key)] = memory
 
     def __getitem__(self, path: str | Path) -> Any:
-        owner, field, where, key = _locate_bytes(self.message, path, create=False)
+        owner, field, where, key = _locate_bytes(self.message, path)
         value = getattr(owner, field.name)
         if key is not None:
             return self._view(where, value[key])
@@ -202,11 +199,11 @@ def _is_there(message: Any, path: Path) -> bool:
 
 
 def _locate(
-    message: Any, path: str | Path, *, create: bool = False
+    message: Any, path: str | Path, *, new: bool = False
 ) -> tuple[Any, AnyField, Path, Any]:
     """Where a path leads: the message with the field, the field, the path with indices counted from
-    the front, and the index or key if there is one. ``create``: messages that are missing on the
-    way are made, except in lists."""
+    the front, and the index or key if there is one. ``new``: keys of maps need not be there.
+    Changes nothing: a message that is missing on the way is an empty one outside."""
     steps = path if isinstance(path, tuple) else (path,)
     where: Path = ()
     at = 0
@@ -219,7 +216,7 @@ def _locate(
         at += 1
         key = None
         if is_repeated(field) and at < len(steps):
-            key = _key(getattr(message, name), field, steps[at], create)
+            key = _key(getattr(message, name), field, steps[at], new)
             where = (*where, key)
             at += 1
         if at == len(steps):
@@ -227,22 +224,44 @@ def _locate(
         if value_field(field).type != FieldDescriptor.TYPE_MESSAGE:
             raise TypeError(f"{field.full_name} holds no message: {steps[at]!r} is too much")
         value = getattr(message, name)
-        message = value if key is None else value[key]
-        if create:
-            message.SetInParent()
+        if key is None:
+            message = value
+        elif is_map(field) and key not in value:
+            message = entry_class(field)().value
+        else:
+            message = value[key]
     raise KeyError("the path to a field is empty")
 
 
-def _locate_bytes(message: Any, path: str | Path, create: bool) -> tuple[Any, AnyField, Path, Any]:
-    found = _locate(message, path, create=create)
+def _locate_bytes(
+    message: Any, path: str | Path, *, new: bool = False
+) -> tuple[Any, AnyField, Path, Any]:
+    found = _locate(message, path, new=new)
     if value_field(found[1]).type != FieldDescriptor.TYPE_BYTES:
         raise TypeError(f"{found[1].full_name} is not of the type bytes")
     return found
 
 
-def _key(values: Any, field: AnyField, key: Any, create: bool) -> Any:
+def _made(message: Any, where: Path) -> Any:
+    """The message with the field to which a path of ``_locate`` leads. Messages that are missing on
+    the way are made."""
+    at = 0
+    while True:
+        name = where[at]
+        several = is_repeated(message.DESCRIPTOR.fields_by_name[name])
+        at += 2 if several else 1
+        if at >= len(where):
+            return message
+        value = getattr(message, name)
+        message = value[where[at - 1]] if several else value
+        message.SetInParent()
+
+
+def _key(values: Any, field: AnyField, key: Any, new: bool) -> Any:
     if is_map(field):
-        if not create and key not in values:
+        if new:
+            _check_key(field, key)
+        elif key not in values:
             raise KeyError(f"{field.full_name} has no key {key!r}")
         return key
     index = operator.index(key)
@@ -251,6 +270,24 @@ def _key(values: Any, field: AnyField, key: Any, create: bool) -> Any:
     if not 0 <= index < len(values):
         raise IndexError(f"{field.full_name} has {len(values)} values, none at {key}")
     return index
+
+
+def _check_key(field: AnyField, key: Any) -> None:
+    """Raises what the map would."""
+    entry_class(field)().key = key
+
+
+def _memories(field: AnyField, value: Any) -> dict[Any, memoryview]:
+    """Of all values of a field, by key or index."""
+    if is_map(field):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{field.full_name} is a map: attach a dict of buffers")
+        for key in value:
+            _check_key(field, key)
+        return {key: _memory(item) for key, item in value.items()}
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{field.full_name} is repeated: attach a list of buffers")
+    return dict(enumerate(map(_memory, value)))
 
 
 def _memory(value: Buffer | Any) -> memoryview:

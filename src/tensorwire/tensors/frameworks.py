@@ -402,13 +402,21 @@ def _to_tensorflow(head: TensorHead, memory: BytesLike) -> tuple[object, str]:
     return (tensorflow.bitcast(tensor, name) if bitcast else tensor), ""
 
 
+_NO_DTYPE: Final = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
+"""How JAX begins to say that its native part lacks a dtype which its Python part has."""
+
+
 def _to_jax(head: TensorHead, memory: BytesLike) -> tuple[object, str]:
     jax: Any = load_framework("jax")
     array = _view(head, memory, dtypes.resolve(head.dtype))
     dtype = array.dtype.newbyteorder("=")
     if dtype.kind in "mM":
         raise _lacks("jax", head.dtype)
-    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+    try:
+        kept = jax.dtypes.canonicalize_dtype(dtype)
+    except TypeError:
+        raise _lacks("jax", head.dtype) from None
+    if kept != dtype:
         raise DecodeError(
             f"{head.dtype} needs jax.config.update('jax_enable_x64', True): JAX would narrow it"
         )
@@ -416,7 +424,14 @@ def _to_jax(head: TensorHead, memory: BytesLike) -> tuple[object, str]:
     if dtype != array.dtype:
         array, copied = array.astype(dtype), BYTE_ORDER
     # JAX takes memory of its alignment as it is, since its arrays are never written.
-    result = jax.device_put(array)
+    try:
+        result = jax.device_put(array)
+    except TypeError:
+        raise _lacks("jax", head.dtype) from None
+    except RuntimeError as error:
+        if not str(error).startswith(_NO_DTYPE):  # but memory, or the device
+            raise
+        raise _lacks("jax", head.dtype) from None
     if not copied and head.nbytes and all(device.platform == "cpu" for device in result.devices()):
         if head.dtype in dtypes.SUB_BYTE:
             copied = PACKED

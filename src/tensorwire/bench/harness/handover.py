@@ -46,9 +46,9 @@ def hand_over(
     draw: Callable[[Report, Path], None] = plot,
     csv: Path | None = None,
 ) -> bool:
-    """Writes, prints and draws the figures of a run, also of one that Ctrl-C or SIGTERM has ended;
-    after those the command ends as that ends it. Whether all files could be written; one that could
-    not keeps nothing else from being done."""
+    """Writes, prints and draws the figures of a run, also of one that Ctrl-C, SIGTERM or SIGHUP
+    has ended; after those the command ends as that ends it. Whether all files could be written; one
+    that could not keeps nothing else from being done."""
     text = json.dumps(report.to_json(), indent=2)
     saved = save(output, lambda path: path.write_text(text + "\n"))
     saved &= save(csv, lambda path: write_csv(report, path))

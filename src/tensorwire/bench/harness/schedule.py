@@ -85,7 +85,8 @@ def tour(
     course: Course,
     progress: Progress,
 ) -> None:
-    """Makes the visits one after the other. Ctrl-C or SIGTERM ends them: what there is stays."""
+    """Makes the visits one after the other. Ctrl-C, SIGTERM and SIGHUP end them: what there is
+    stays."""
     done = 0
     try:
         for turn in turns:
@@ -93,7 +94,7 @@ def tour(
             visit(turn)
             done += 1
     except (KeyboardInterrupt, SystemExit) as error:
-        if isinstance(error, SystemExit) and error.code != TERMINATED:
+        if isinstance(error, SystemExit) and error.code not in TERMINATED:
             raise
         course.interrupted = True
         course.note(f"interrupted after {done} of {total} visits")

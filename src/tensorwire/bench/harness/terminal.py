@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from tensorwire import progress
+from tensorwire.terminal import is_terminal
 
 if TYPE_CHECKING:
     from tensorwire.bench.harness.schedule import Forecast, Progress
@@ -34,7 +35,7 @@ def about(seconds: float) -> str:
 def progress_bar() -> Iterator[Progress]:
     """A bar on standard error, so that standard output holds the result only; where that is no
     terminal, a line each ten seconds."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         with _plain() as plain:
             yield plain
         return

@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., object])
 CODES: Final = (
     "Exit codes: 0 all figures are there, 1 some are missing (the notes say why; --peers all misses"
     " no peer that is not installed) or a file could not be written, 2 wrong usage, 130 after "
-    "Ctrl-C and 143 after SIGTERM, which end with the figures that there are."
+    "Ctrl-C, 143 after SIGTERM and 129 after SIGHUP, which end with the figures that there are."
 )
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -134,5 +133,5 @@ def links(
         print_tuned(found, notes)
     if saved:
         progress.say(f"tensorwire tune links: the table is {path}")
-    sys.stdout.flush()
+    print(end="", flush=True)  # to nowhere, where standard output is closed
     raise typer.Exit(0 if saved and complete else 1)

@@ -45,7 +45,7 @@ EPILOG = (
     "and so for each process, with its --task_index\n\n"
     "Exit codes: 0 done, 1 training failed or a file could not be written, 2 wrong usage; with "
     "--local or --compare that of the first process that failed (1 where --compare has figures of "
-    "other contenders), 130 after Ctrl-C, 143 after SIGTERM."
+    "other contenders), 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."
 )
 
 
