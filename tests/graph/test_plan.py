@@ -113,6 +113,10 @@ def test_a_plan_that_was_tampered_with(found: list[Edge], data: st.DataObject) -
         ({"edges": (edge("x", -1),)}, "no plan"),
         ({"edges": (Edge("", "a", "b", (), "bool"),)}, "no plan"),
         ({"edges": (Edge("x", "a", "b", (1,) * 33, "bool"),)}, "no plan"),
+        ({"edges": (edge("x", 4, order=(1,)),)}, r"x has no axes in the order \[1\]"),
+        ({"edges": (edge("x", 4, order=(0, 0)),)}, "x has no axes in the order"),
+        ({"edges": (Edge("x", "a", "b", None, "bool", order=(0,)),)}, "x has no axes"),
+        ({"edges": (edge("x", 4, order=(-1,)),)}, "no plan"),
     ],
 )
 def test_plans_that_cannot_be(changed: dict[str, Any], why: str) -> None:
@@ -196,6 +200,7 @@ def test_digests_differ_with_all_that_a_plan_says() -> None:
         plan([edge("x", 5)]),
         plan([edge("x", 4, target="c")]),
         plan([edge("x", 4, round=1)]),
+        plan([edge("x", 4, order=(0,))]),
         plan([*one, edge("y", 4)]),
     ]
     assert len({each.digest for each in made}) == len(made)
