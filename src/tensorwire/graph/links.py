@@ -225,7 +225,10 @@ class Links:
                 if hello is None or not hmac.compare_digest(hello.token, token):
                     peer.close()
                     continue
-                self._say(peer, _Hello(self._me, token), _FAREWELL)
+                try:
+                    self._say(peer, _Hello(self._me, token), _FAREWELL)
+                except rpc.CallError as error:
+                    raise StageLostError(hello.machine, str(error.details())) from None
                 if hello.machine not in missing:
                     raise PlanError(f"machine {hello.machine} has come twice, or has no stage")
                 missing.remove(hello.machine)
@@ -296,10 +299,17 @@ class Links:
                 self._changed.wait_for(lambda: self._lost is not None, _FAREWELL)
                 raise self._lost or StageLostError(name, str(error.details())) from None
 
-    def check(self) -> None:
-        """Raises StageLostError once a machine is known to be lost."""
+    def check(self, name: str | None = None, step: int = 0) -> None:
+        """Raises StageLostError once a machine is known to be lost, and ReplayError once ``name``
+        is known to have ended before the step that is ``step``, counted from 0."""
         if self._lost is not None:
             raise self._lost
+        bye = None if name is None else self._heard.get(name)
+        if bye is not None and bye.steps <= step:
+            raise ReplayError(
+                f"machine {name} has ended after {bye.steps} steps, and {self._me} is in step "
+                f"{step + 1}: all machines need the same number of steps"
+            )
 
     # -------------------------------------------------------------------------------------- its end
 

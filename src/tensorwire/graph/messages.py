@@ -6,7 +6,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -132,13 +132,10 @@ class Outbox:
         self._peer.send(tag_of(self._transfer), message, timeout)
 
 
-_SCALARS: Final = (bool, int, float)
-
-
 def check(edge: Edge, value: Any) -> np.ndarray[Any, Any]:
     """A value as an array. PlanError: it is not what the edge says."""
-    if isinstance(value, _SCALARS):
-        return np.asarray(value, dtypes.own(edge.dtype))
+    if isinstance(value, bool | int | float):
+        return _of_number(edge, value)
     try:
         host = frameworks.as_host(value)
     except TypeError as error:
@@ -152,6 +149,23 @@ def check(edge: Edge, value: Any) -> np.ndarray[Any, Any]:
     if wrong:
         raise PlanError(f"{edge.name} is not as planned: {wrong}")
     return host.array
+
+
+def _of_number(edge: Edge, value: float) -> np.ndarray[Any, Any]:
+    """A number of Python's. NumPy would cut it off, or repeat it, to make it fit."""
+    dtype = dtypes.own(edge.dtype)
+    if isinstance(value, bool):
+        fits = dtype.kind == "b"
+    elif isinstance(value, int) and dtype.kind in "iu":
+        fits = np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
+    else:
+        fits = dtype.kind == "f"
+    if edge.shape != () or not fits:
+        raise PlanError(
+            f"{edge.name} is not as planned: expected {edge.dtype} of shape {edge.shape}, got the "
+            f"{type(value).__name__} {value}"
+        )
+    return np.asarray(value, dtype)
 
 
 def _in_order(edge: Edge, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

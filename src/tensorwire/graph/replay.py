@@ -58,7 +58,7 @@ class Replay:
 
         Raises PlanError when the plan is none of the program, or another machine has another one:
         no tensor has been sent then; StageTimeoutError when a machine does not come; StageLostError
-        when one is lost; ArenaFullError when there is no room for what the plan says.
+        when one is lost.
         """
         if machine not in program.machines:
             raise PlanError(
@@ -156,6 +156,7 @@ class Replay:
             found = stage.run(*(values[name] for name in stage.inputs))
             values.update(zip(stage.outputs, found, strict=True))
             for target, outbox in self._outboxes.get(stage.round, ()):
+                self._links.check(target, self._steps)
                 with self._links.talking_to(target):
                     outbox.send(values, self._timeout)
         results = {name: values[name] for name in self.outputs}
@@ -170,7 +171,7 @@ class Replay:
         until = time.monotonic() + self._timeout
         with self._links.talking_to(source):
             while True:
-                self._links.check()
+                self._links.check(source, self._steps)
                 left = until - time.monotonic()
                 found = inbox.take(max(0.0, min(left, _LOOK)))
                 if found is not None:
