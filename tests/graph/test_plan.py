@@ -222,6 +222,21 @@ def test_steps_are_merged(seen: list[Any], shape: Any, said: str) -> None:
     assert one.way == ("placed" if said == "traced" else "described")
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (["varies", "varies"], "varies"),
+        (["traced", "varies"], "varies"),
+        (["inferred", "inferred"], "inferred"),
+        (["inferred", "traced"], "traced"),
+    ],
+)
+def test_what_steps_say_of_a_shape_is_kept(steps: list[Any], said: str) -> None:
+    """A shape that varies within each step is the same in all of them: of extents that differ."""
+    one = merged("x", [Edge("x", "a", "b", (None, 4), "float32", each) for each in steps])
+    assert (one.shape, one.seen) == ((None, 4), said)
+
+
 def test_operations_without_a_machine_are_with_their_users() -> None:
     operations = [
         Operation("used by b first", None, []),
