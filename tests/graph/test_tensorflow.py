@@ -144,10 +144,7 @@ def test_what_branches_give(kind: str, there: int) -> None:
         branches = [on_worker, on_worker]
         branches[there] = on_ps
         with tf.device(WORKER):
-            if kind == "cond":
-                y = tf.cond(which < 1, *branches)
-            else:
-                y = tf.switch_case(which, branches)
+            y = tf.cond(which < 1, *branches) if kind == "cond" else tf.switch_case(which, branches)
             z = tf.reduce_sum(y)
 
     def large(edges: list[graph.Edge]) -> list[tuple[Any, ...]]:
@@ -160,17 +157,16 @@ def test_what_branches_give(kind: str, there: int) -> None:
 
 def test_what_varies_within_each_step_varies() -> None:
     whole = tf.Graph()
-    with whole.as_default():
-        with tf.device(WORKER):
-            x = v1.placeholder(tf.float32, [None, 4], name="x")
+    with whole.as_default(), tf.device(WORKER):
+        x = v1.placeholder(tf.float32, [None, 4], name="x")
 
-            def body(step: Any, value: Any) -> tuple[Any, Any]:
-                with tf.device(PS):
-                    return step + 1, tf.concat([value, value], 0, name="grown")
+        def body(step: Any, value: Any) -> tuple[Any, Any]:
+            with tf.device(PS):
+                return step + 1, tf.concat([value, value], 0, name="grown")
 
-            shapes = (tf.TensorShape([]), tf.TensorShape([None, 4]))
-            _, y = tf.while_loop(lambda step, _: step < 3, body, (0, x), shape_invariants=shapes)
-            z = tf.reduce_sum(y)
+        shapes = (tf.TensorShape([]), tf.TensorShape([None, 4]))
+        _, y = tf.while_loop(lambda step, _: step < 3, body, (0, x), shape_invariants=shapes)
+        z = tf.reduce_sum(y)
     found = graph.trace(whole, [z], {x: [[1.0] * 4] * 3}, steps=2)
     (inside,) = (edge for edge in found if "grown" in edge.name or edge.name.endswith("concat"))
     assert (inside.shape, inside.seen) == ((None, 4), "varies")

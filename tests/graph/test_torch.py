@@ -288,6 +288,8 @@ def test_programs_that_cannot_be_cut() -> None:
         graph.edges(exported)
     with pytest.raises(graph.ScopeError, match="no operation of the program has a machine"):
         graph.edges(exported, machines={"nothing": "a"})
+    with pytest.raises(graph.ScopeError, match="the result x is an input or a parameter: return"):
+        _exported(lambda x, first, second, _: (second(first(x)), x), first="a", second="b")
     traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
     with pytest.raises(graph.ScopeError, match=r"shape of .* is not known: .*ShapeProp"):
         graph.edges(traced, machines={"0": "a", "1": "b"})

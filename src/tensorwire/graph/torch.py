@@ -36,8 +36,10 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     machines: by the path of a module (``layers.2.attention``). Without it, each submodule of the
     graph that is a graph itself is a machine of its own, as after ``split_module``.
 
-    Stages run without gradients. ScopeError: no node has a machine, or a value that is no tensor
-    and no number crosses, or one is written in place and used elsewhere.
+    Stages run without gradients. ScopeError: no node has a machine, a boundary inside a block or a
+    call that is a graph of its own (torch.no_grad, torch.autocast, torch.cond), a value that is no
+    tensor and no number crosses, one is written in place and used elsewhere, or a result is an
+    input or a parameter, which no stage computes.
     """
     module = _module(graph)
     nodes = [node for node in module.graph.nodes if node.op not in _NO_WORK]
@@ -62,7 +64,12 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
         groups.setdefault(place, []).append(node)
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in module.graph.nodes if node.op == "output")
-    results = [node for node in output.all_input_nodes if node in number]
+    results = list(output.all_input_nodes)
+    for node in results:
+        if node not in number:
+            raise ScopeError(
+                f"the result {node.name} is an input or a parameter: return what the stages compute"
+            )
     values: dict[str, Value] = {}
     stages = [
         _stage(module, machine, turn, group, results, values)

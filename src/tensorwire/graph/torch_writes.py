@@ -52,8 +52,6 @@ def check(module: torch.fx.GraphModule, places: Mapping[Node, Place]) -> None:
                     late = number.get(user, len(number)) > number[node]
                     if late and places.get(first) == place:
                         continue  # what a stage has made is sent when all of it is done
-                    if user.op == "output" and same not in number:
-                        continue  # given back as it came
                     raise ScopeError(
                         f"{node.name} writes {first.name} in place, which {user.name} uses on "
                         "another machine, or in another round: make a new tensor there instead"
