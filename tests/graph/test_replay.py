@@ -26,6 +26,7 @@ from tests.transports import HERE
 from tensorwire import graph, rpc
 from tensorwire.collective import FileStore
 from tensorwire.graph import links
+from tensorwire.launch import free_ports
 
 TORCH = "tests.graph.torch_machine"
 NAMES = ("a", "b", "c")
@@ -158,6 +159,18 @@ def test_a_machine_that_does_not_come(tmp_path: Path) -> None:
             said = machines[name].said()
             assert said["error"] in ("StageTimeoutError", "StageLostError"), said
         assert any("machine" in said["text"] for said in [said])
+
+
+def test_a_store_that_was_used_before(tmp_path: Path) -> None:
+    """Of a machine that is gone it has an address still."""
+    digest = graph.plan(small().edges()).digest
+    address = [f"127.0.0.1:{free_ports(1)[0]}", digest, bytes(16)]
+    FileStore(tmp_path).set("graph/0", msgspec.msgpack.encode(address))
+    machine = _Machine("b", tmp_path, timeout=1)
+    machine.start()
+    machine.join(60)
+    assert isinstance(machine.found, graph.StageTimeoutError)
+    assert "the store is of an earlier replay: use a fresh one for each" in str(machine.found)
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX")

@@ -189,7 +189,8 @@ class Links:
         while (peer := channel.peer()) is None:
             if time.monotonic() >= self._until:
                 raise StageTimeoutError(
-                    f"machine {name}: no link to {address.target}: {channel.path()}"
+                    f"machine {name}: no link to {address.target}: {channel.path()}; it is not "
+                    "there, or the store is of an earlier replay: use a fresh one for each"
                 )
             threading.Event().wait(_LOOK)  # the channel goes on trying
         try:

@@ -130,7 +130,8 @@ class Replay:
 
         Raises TypeError for inputs that are missing or unknown: nothing has been done. Whatever
         else it raises ends the replay for all machines: StageLostError when one is gone,
-        StageTimeoutError when nothing has come within the timeout, PlanError when a value has
+        StageTimeoutError when nothing has come within the timeout, ReplayError when one that this
+        machine takes from, or gives to, has ended after fewer steps, PlanError when a value has
         another shape or dtype than planned, or what a stage raises. In a forked child it raises
         ReplayError and does nothing: the parent's replay goes on.
         """
@@ -188,8 +189,9 @@ class Replay:
 
     def close(self) -> None:
         """Ends this machine's part, once all machines want to. Raises StageLostError,
-        StageTimeoutError, and ReplayError when another machine has done more steps, or fewer. May
-        be called again; in a forked child it does nothing."""
+        StageTimeoutError, and ReplayError when another machine has done more steps, or fewer;
+        StageLostError where that one has found it out first. May be called again; in a forked child
+        it does nothing."""
         if self._over is None and not lifetime.inherited(self._generation):
             self._over = ReplayError("it was closed")
             self._links.close(self._steps, self._timeout)
