@@ -282,6 +282,31 @@ def test_a_boundary_inside_a_block_is_refused() -> None:
     assert _exported(both, first="a", second="a", third="b").machines == ("a", "b")
 
 
+class Branching(nn.Module):  # type: ignore[misc, unused-ignore]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cond(
+            x.sum() > 0, lambda y: self.layer(y) + 1, lambda y: torch.sin(self.layer(y)), (x,)
+        )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("rest", [{}, {"": "b"}], ids=["alone", "with the rest elsewhere"])
+def test_branches_are_where_their_module_is(strict: bool, rest: dict[str, str]) -> None:
+    whole = nn.Sequential(Branching(), nn.Linear(8, 8)).eval()
+    x = torch.randn(4, 8)
+    exported = torch.export.export(whole, (x,), strict=strict)
+    made = graph.program(exported, machines={"0": "a", "1": "b", **rest})
+    assert summary(made.edges()) == [("a", "b", (4, 8), "float32", 128)]
+    with torch.no_grad():
+        wanted = whole(x)
+    (found,) = made(**{made.inputs[0]: x}).values()
+    assert torch.equal(found, wanted)
+
+
 def test_programs_that_cannot_be_cut() -> None:
     exported = torch.export.export(Net().eval(), (inputs(0),))
     with pytest.raises(graph.ScopeError, match="in one piece: give machines="):

@@ -303,9 +303,10 @@ class Links:
     def check(self, name: str | None = None, step: int = 0) -> None:
         """Raises StageLostError once a machine is known to be lost, and ReplayError once ``name``
         is known to have ended before the step that is ``step``, counted from 0."""
-        if self._lost is not None:
-            raise self._lost
-        bye = None if name is None else self._heard.get(name)
+        with self._lock:
+            lost, bye = self._lost, None if name is None else self._heard.get(name)
+        if lost is not None:
+            raise lost
         if bye is not None and bye.steps <= step:
             raise ReplayError(
                 f"machine {name} has ended after {bye.steps} steps, and {self._me} is in step "

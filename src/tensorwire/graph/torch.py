@@ -136,16 +136,17 @@ def _place(
 
 def _paths(module: torch.fx.GraphModule, node: Node) -> Iterator[str]:
     """Of the modules that a node came from, or those in the graphs that it runs."""
+    own = _path(module, node)
     inner = [
-        (graph, each)
+        path
         for graph, _ in torch_writes.graphs_in(module, node)
         for each in graph.graph.nodes
         if each.op not in _NO_WORK and each.target is not operator.getitem
+        for path in _paths(graph, each)
     ]
-    if not inner:
-        yield _path(module, node)
-    for graph, each in inner:
-        yield from _paths(graph, each)
+    # Of a block, the nodes know their modules. In a branch or a loop they may have none.
+    block = str(node.target).startswith("wrap_with_")
+    yield from (path if path or block else own for path in inner or [own])
 
 
 def _path(module: torch.fx.GraphModule, node: Node) -> str:
@@ -155,7 +156,9 @@ def _path(module: torch.fx.GraphModule, node: Node) -> str:
     stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
     last = list(stack.values())[-1:]
     path = str(last[0][0]) if last else ""
-    return path.removeprefix("L['self'].")
+    for root in ("L['self']", "_export_root"):
+        path = "" if path == root else path.removeprefix(f"{root}.")
+    return path
 
 
 def _stage(
