@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -116,6 +117,7 @@ def test_programs_without_a_graph(
 @pytest.mark.parametrize(
     ("text", "ends"),
     [
+        ("graph = []\nimport sys\nsys.exit(0)\n", "SystemExit: 0"),
         ("def graph():\n    raise ValueError('of the program')\n", "ValueError: of the program"),
         ("def (\n", "SyntaxError: invalid syntax"),
     ],
@@ -131,6 +133,32 @@ def test_a_program_that_fails_is_shown_from_its_own_lines_on(
     assert result.stderr.endswith(f"{ends}\n")
     assert "runpy" not in result.stderr
     assert "sources.py" not in result.stderr
+
+
+def test_a_graph_of_tensorflow_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "graph.pb"
+    path.write_text("")
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    result = run(path)
+    assert result.exit_code == 1
+    assert "pip install 'tensorwire[tensorflow]'" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_names_with_brackets(tmp_path: Path) -> None:
+    """They are no markup."""
+    path = tmp_path / "step.py"
+    path.write_text(
+        "from tensorwire.graph import Edge\n"
+        "graph = [Edge('layer[i].x', 'out[/i]', 'in[bold]', (1,), 'int8')]\n"
+    )
+    result = run(path)
+    assert result.exit_code == 0, result.output
+    assert [result.stdout.count(name) for name in ("layer[i].x", "out[/i]", "in[bold]")] == [
+        *(1, 3, 3),
+    ]
 
 
 @pytest.mark.parametrize("machines", ["a", "x=", ","])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -96,3 +97,55 @@ def test_programs_that_cannot_be_cut() -> None:
 
     with pytest.raises(graph.ScopeError, match="result 1 is a constant"):
         graph.edges(jax.make_jaxpr(constant)(1.0))
+
+    def unchanged(x: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        with jax.named_scope("a"):
+            return x + 1, state
+
+    with pytest.raises(graph.ScopeError, match="result 1 is the input in1: return what the stages"):
+        graph.edges(jax.make_jaxpr(unchanged)(1.0, 2.0))
+
+
+def test_results_that_are_one_value() -> None:
+    """Each place among the results has its own name, also of a value that crosses."""
+
+    def net(x: jax.Array, y: jax.Array) -> Any:
+        with jax.named_scope("a"):
+            x = x * y
+        with jax.named_scope("b"):
+            total = jnp.sum(x)
+        return total, x, total, x
+
+    made = graph.program(jax.make_jaxpr(net)(jnp.ones(4), jnp.ones(4)))
+    assert made.outputs == ("out0", "out1", "out2", "out3")
+    assert made.outputs_of("a") == ("out1", "out3")
+    assert made.outputs_of("b") == ("out0", "out2")
+    (edge,) = made.edges()
+    assert (edge.source, edge.target, edge.shape) == ("a", "b", (4,))
+    found = made(in0=jnp.arange(4.0), in1=jnp.ones(4))
+    assert [found[name].tolist() for name in made.outputs] == [6.0, [0, 1, 2, 3]] * 2
+
+
+def test_what_is_computed_again_is_where_it_was() -> None:
+    """jax.checkpoint around what names its scopes itself."""
+
+    def block(layer: jax.Array, x: jax.Array, name: str) -> jax.Array:
+        with jax.named_scope(name):
+            return jnp.tanh(x @ layer)
+
+    def loss(layers: list[jax.Array], x: jax.Array) -> jax.Array:
+        again = jax.checkpoint(block, static_argnums=2)
+        for number, layer in enumerate(layers):
+            x = again(layer, x, "net/enc" if number < 2 else "net/dec")
+        with jax.named_scope("net/dec"):
+            return jnp.sum(x**2)
+
+    layers, x = [jnp.ones((8, 8))] * 4, jnp.ones((4, 8))
+    jaxpr = jax.make_jaxpr(jax.value_and_grad(loss))(layers, x)
+    made = graph.program(jaxpr, machines={"net/enc": "enc", "net/dec": "dec"})
+    assert {(edge.source, edge.target) for edge in made.edges()} == {("enc", "dec"), ("dec", "enc")}
+    assert graph.program(jaxpr).machines == ("net",)
+    wanted = jax.tree.leaves(jax.value_and_grad(loss)(layers, x))
+    found = made(**dict(zip(made.inputs, [*layers, x], strict=True)))
+    for name, each in zip(made.outputs, wanted, strict=True):
+        np.testing.assert_allclose(found[name], each, rtol=1e-4, atol=1e-3)

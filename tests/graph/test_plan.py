@@ -113,6 +113,10 @@ def test_a_plan_that_was_tampered_with(found: list[Edge], data: st.DataObject) -
         ({"edges": (edge("x", -1),)}, "no plan"),
         ({"edges": (Edge("", "a", "b", (), "bool"),)}, "no plan"),
         ({"edges": (Edge("x", "a", "b", (1,) * 33, "bool"),)}, "no plan"),
+        ({"edges": (edge("x", 4, order=(1,)),)}, r"x has no axes in the order \[1\]"),
+        ({"edges": (edge("x", 4, order=(0, 0)),)}, "x has no axes in the order"),
+        ({"edges": (Edge("x", "a", "b", None, "bool", order=(0,)),)}, "x has no axes"),
+        ({"edges": (edge("x", 4, order=(-1,)),)}, "no plan"),
     ],
 )
 def test_plans_that_cannot_be(changed: dict[str, Any], why: str) -> None:
@@ -196,6 +200,7 @@ def test_digests_differ_with_all_that_a_plan_says() -> None:
         plan([edge("x", 5)]),
         plan([edge("x", 4, target="c")]),
         plan([edge("x", 4, round=1)]),
+        plan([edge("x", 4, order=(0,))]),
         plan([*one, edge("y", 4)]),
     ]
     assert len({each.digest for each in made}) == len(made)
@@ -215,6 +220,21 @@ def test_steps_are_merged(seen: list[Any], shape: Any, said: str) -> None:
     one = merged("x", [Edge("x", "a", "b", each, "float32", "traced") for each in seen])
     assert (one.shape, one.seen) == (shape, said)
     assert one.way == ("placed" if said == "traced" else "described")
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (["varies", "varies"], "varies"),
+        (["traced", "varies"], "varies"),
+        (["inferred", "inferred"], "inferred"),
+        (["inferred", "traced"], "traced"),
+    ],
+)
+def test_what_steps_say_of_a_shape_is_kept(steps: list[Any], said: str) -> None:
+    """A shape that varies within each step is the same in all of them: of extents that differ."""
+    one = merged("x", [Edge("x", "a", "b", (None, 4), "float32", each) for each in steps])
+    assert (one.shape, one.seen) == ((None, 4), said)
 
 
 def test_operations_without_a_machine_are_with_their_users() -> None:

@@ -19,11 +19,14 @@ if find_spec("torch") is None:
     pytest.skip("there is no PyTorch", allow_module_level=True)
 
 from tests.forked import inherited
+from tests.graph.in_threads import replayed
 from tests.graph.machines import running
 from tests.transports import HERE
 
 from tensorwire import graph, rpc
 from tensorwire.collective import FileStore
+from tensorwire.graph import links
+from tensorwire.launch import free_ports
 
 TORCH = "tests.graph.torch_machine"
 NAMES = ("a", "b", "c")
@@ -83,8 +86,62 @@ def test_machines_that_end_after_different_steps(tmp_path: Path) -> None:
     with running(TORCH, NAMES, tmp_path, "stops early") as machines:
         for name in NAMES:
             said = machines[name].said()
-            assert said["error"] == "ReplayError", said
-            assert "a has done 2 steps" in said["text"] or "and a 2" in said["text"]
+            assert said["error"] in ("ReplayError", "StageLostError"), said
+            text = said["text"]
+            early = "a is in step 2" in text  # it heard of another one's end before it sent
+            assert early or "a has done 2 steps" in text or "and a 2" in text
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), [(2, 5), (5, 2)])
+def test_who_takes_from_a_machine_that_has_ended_need_not_wait(
+    tmp_path: Path, of_a: int, of_b: int
+) -> None:
+    """Nor does it blame another one, as it would do after a wait."""
+    found = replayed(
+        small(),
+        tmp_path,
+        [{"x": np.ones(2, np.float32)}] * 5,
+        steps={"a": of_a, "b": of_b},
+    )
+    assert all(isinstance(each, graph.ReplayError) for each in found.values()), found
+    said = {name: str(error) for name, error in found.items()}
+    if of_a < of_b:
+        why = "machine a has ended after 2 steps, and b is in step 3: all machines need the same"
+        assert why in said["b"]
+        assert why in said["a"]
+    else:
+        assert "5 steps" in said["b"] or "a is in step" in said["b"]
+
+
+def test_a_machine_that_is_gone_when_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = small()
+    digest = graph.plan(made.edges()).digest
+    machine = _Machine("a", tmp_path)
+    store = FileStore(tmp_path)
+    heard = threading.Event()
+    say = links.Links._say
+
+    def when_it_is_gone(peer: rpc.Peer, what: msgspec.Struct, timeout: float) -> None:
+        if threading.current_thread() is machine:
+            heard.set()
+            assert peer.wait_gone(30)
+        say(peer, what, timeout)
+
+    monkeypatch.setattr(links.Links, "_say", staticmethod(when_it_is_gone))
+    machine.start()
+    target, _, token = msgspec.msgpack.decode(store.get("graph/0", 20))
+    store.set("graph/1", msgspec.msgpack.encode(["127.0.0.1:1", digest, bytes(16)]))
+    with rpc.insecure_channel(target, transport="tcp") as channel:
+        peer = channel.peer()
+        assert peer is not None
+        peer.send(0, msgspec.msgpack.encode([1, "b", token]), 20)
+        assert heard.wait(30)
+        peer.close()
+    machine.join(60)
+    assert isinstance(machine.found, graph.StageLostError), machine.found
+    assert machine.found.machine == "b"
 
 
 def test_plans_that_differ_are_refused(tmp_path: Path) -> None:
@@ -102,6 +159,18 @@ def test_a_machine_that_does_not_come(tmp_path: Path) -> None:
             said = machines[name].said()
             assert said["error"] in ("StageTimeoutError", "StageLostError"), said
         assert any("machine" in said["text"] for said in [said])
+
+
+def test_a_store_that_was_used_before(tmp_path: Path) -> None:
+    """Of a machine that is gone it has an address still."""
+    digest = graph.plan(small().edges()).digest
+    address = [f"127.0.0.1:{free_ports(1)[0]}", digest, bytes(16)]
+    FileStore(tmp_path).set("graph/0", msgspec.msgpack.encode(address))
+    machine = _Machine("b", tmp_path, timeout=1)
+    machine.start()
+    machine.join(60)
+    assert isinstance(machine.found, graph.StageTimeoutError)
+    assert "the store is of an earlier replay: use a fresh one for each" in str(machine.found)
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="there is no JAX")

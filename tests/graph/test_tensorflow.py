@@ -123,6 +123,55 @@ def test_text_loops_and_unknown_sizes() -> None:
     assert by_name["MatMul/ReadVariableOp"].way == "placed"
 
 
+@pytest.mark.parametrize("there", [0, 1], ids=["first", "last"])
+@pytest.mark.parametrize("kind", ["cond", "switch_case"])
+def test_what_branches_give(kind: str, there: int) -> None:
+    """One of the branches is on another task; which of them is last does not matter."""
+    whole = tf.Graph()
+    with whole.as_default():
+        with tf.device(WORKER):
+            x = v1.placeholder(tf.float32, [100], name="x")
+            which = v1.placeholder(tf.int32, [], name="which")
+
+        def on_ps() -> Any:
+            with tf.device(PS):
+                return tf.fill([100], 3.0, name="filled")
+
+        def on_worker() -> Any:
+            with tf.device(WORKER):
+                return x + 1.0
+
+        branches = [on_worker, on_worker]
+        branches[there] = on_ps
+        with tf.device(WORKER):
+            y = tf.cond(which < 1, *branches) if kind == "cond" else tf.switch_case(which, branches)
+            z = tf.reduce_sum(y)
+
+    def large(edges: list[graph.Edge]) -> list[tuple[Any, ...]]:
+        return [(e.source, e.target, e.shape) for e in edges if e.dtype == "float32" and e.nbytes]
+
+    wanted = [("ps:0", "worker:0", (100,))]
+    assert large(graph.edges(whole, fetches=[z])) == wanted
+    assert large(graph.trace(whole, [z], {x: [1.0] * 100, which: there})) == wanted
+
+
+def test_what_varies_within_each_step_varies() -> None:
+    whole = tf.Graph()
+    with whole.as_default(), tf.device(WORKER):
+        x = v1.placeholder(tf.float32, [None, 4], name="x")
+
+        def body(step: Any, value: Any) -> tuple[Any, Any]:
+            with tf.device(PS):
+                return step + 1, tf.concat([value, value], 0, name="grown")
+
+        shapes = (tf.TensorShape([]), tf.TensorShape([None, 4]))
+        _, y = tf.while_loop(lambda step, _: step < 3, body, (0, x), shape_invariants=shapes)
+        z = tf.reduce_sum(y)
+    found = graph.trace(whole, [z], {x: [[1.0] * 4] * 3}, steps=2)
+    (inside,) = (edge for edge in found if "grown" in edge.name or edge.name.endswith("concat"))
+    assert (inside.shape, inside.seen) == ((None, 4), "varies")
+
+
 def test_what_has_no_memory_stays_as_it_is() -> None:
     """Text and a list are listed. What takes the handle of a variable is with the variable, as
     TensorFlow's placer has it. Only what takes handles of two tasks leaves one of them to an edge,

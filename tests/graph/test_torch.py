@@ -183,12 +183,138 @@ def test_a_stage_that_writes_what_it_was_given() -> None:
         graph.program(parts)
 
 
+class Blocks(nn.Module):  # type: ignore[misc, unused-ignore]
+    """``step`` is given the input and three layers, and may have blocks under ``torch.no_grad``."""
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(8, 8) for _ in range(3))
+        self.step = step
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.step(x, self.first, self.second, self.third)
+
+
+def _exported(step: Callable[..., Any], **where: str) -> graph.Program:
+    exported = torch.export.export(Blocks(step).eval(), (torch.ones(4, 8),))
+    made = graph.program(exported, machines={**where, "": "a"})
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        wanted = exported.module()(x)
+    (found,) = made(x=x).values()
+    assert torch.equal(found, wanted)
+    return made
+
+
+def test_what_is_written_under_no_grad() -> None:
+    """torch.export makes a graph in the graph of such a block."""
+
+    def written(x: Any, first: Any, second: Any, _: Any) -> Any:
+        y = first(x)
+        z = second(y)
+        with torch.no_grad():
+            y.add_(1)
+        return z
+
+    def by_a_view_that_it_gave(x: Any, first: Any, second: Any, _: Any) -> Any:
+        y = first(x)
+        with torch.no_grad():
+            same = y.view(-1)
+        z = second(y)
+        with torch.no_grad():
+            same.mul_(2)
+        return z
+
+    def of_another_one(x: Any, first: Any, second: Any, _: Any) -> Any:
+        y = first(x)
+        with torch.no_grad():
+            other = y * 2
+            other.add_(1)
+        return second(y) + other
+
+    for wrong in (written, by_a_view_that_it_gave):
+        with pytest.raises(graph.ScopeError, match="writes linear in place, which linear_1 uses"):
+            _exported(wrong, first="a", second="b")
+    assert _exported(of_another_one, first="a", second="b").edges()
+
+
+def test_a_part_of_a_split_graph_that_gives_a_view_of_what_it_was_given() -> None:
+    class Split(nn.Module):  # type: ignore[misc, unused-ignore]
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x + 1
+            same = y.view(-1)
+            z = same.mul_(2)
+            return z, y * 3
+
+    whole = torch.fx.symbolic_trace(Split())
+    ShapeProp(whole).propagate(torch.ones(4, 1))
+    machine = {"add": 0, "view": 1, "mul_": 2, "mul": 3}
+    none: Any = None
+    parts = split_module(whole, none, lambda node: machine[node.name])
+    with pytest.raises(graph.ScopeError, match="submod_2 writes submod_0 in place"):
+        graph.program(parts)
+
+
+def test_a_boundary_inside_a_block_is_refused() -> None:
+    def both(x: Any, first: Any, second: Any, third: Any) -> Any:
+        with torch.no_grad():
+            y = second(first(x))
+        return third(y)
+
+    def mixed(x: Any, first: Any, second: Any, third: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            y = second(first(x))
+        return third(y.float())
+
+    def one(x: Any, first: Any, second: Any, third: Any) -> Any:
+        with torch.no_grad():
+            y = first(x) + 1
+        return third(second(y))
+
+    where = {"first": "a", "second": "b", "third": "c"}
+    for wrong in (both, mixed):
+        with pytest.raises(
+            graph.ScopeError, match=r"a boundary inside wrap_with_\w+: first and second are on diff"
+        ):
+            _exported(wrong, **where)
+    made = _exported(one, **where)
+    assert [(edge.source, edge.target) for edge in made.edges()] == [("a", "b"), ("b", "c")]
+    assert _exported(both, first="a", second="a", third="b").machines == ("a", "b")
+
+
+class Branching(nn.Module):  # type: ignore[misc, unused-ignore]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cond(
+            x.sum() > 0, lambda y: self.layer(y) + 1, lambda y: torch.sin(self.layer(y)), (x,)
+        )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("rest", [{}, {"": "b"}], ids=["alone", "with the rest elsewhere"])
+def test_branches_are_where_their_module_is(strict: bool, rest: dict[str, str]) -> None:
+    whole = nn.Sequential(Branching(), nn.Linear(8, 8)).eval()
+    x = torch.randn(4, 8)
+    exported = torch.export.export(whole, (x,), strict=strict)
+    made = graph.program(exported, machines={"0": "a", "1": "b", **rest})
+    assert summary(made.edges()) == [("a", "b", (4, 8), "float32", 128)]
+    with torch.no_grad():
+        wanted = whole(x)
+    (found,) = made(**{made.inputs[0]: x}).values()
+    assert torch.equal(found, wanted)
+
+
 def test_programs_that_cannot_be_cut() -> None:
     exported = torch.export.export(Net().eval(), (inputs(0),))
     with pytest.raises(graph.ScopeError, match="in one piece: give machines="):
         graph.edges(exported)
     with pytest.raises(graph.ScopeError, match="no operation of the program has a machine"):
         graph.edges(exported, machines={"nothing": "a"})
+    with pytest.raises(graph.ScopeError, match="the result x is an input or a parameter: return"):
+        _exported(lambda x, first, second, _: (second(first(x)), x), first="a", second="b")
     traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
     with pytest.raises(graph.ScopeError, match=r"shape of .* is not known: .*ShapeProp"):
         graph.edges(traced, machines={"0": "a", "1": "b"})

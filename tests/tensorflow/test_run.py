@@ -135,6 +135,62 @@ def test_a_wrong_setting_ends_the_program_even_with_fallback(programs: Programs)
     assert "tensorwire: TF_RDMA_ENABLED='perhaps' is not permitted: set true, " in done.stderr
 
 
+IMPORTED_IN_A_THREAD = """
+import threading
+print("begins")
+thread = threading.Thread(target=__import__, args=("tensorflow",))
+thread.start()
+thread.join()
+print("goes on")
+"""
+
+
+@needs_tensorflow
+def test_what_ends_a_program_that_imports_tensorflow_in_a_thread(
+    programs: Programs, tmp_path: Path
+) -> None:
+    """SystemExit would end that thread alone, without a word."""
+    done = programs.run(IMPORTED_IN_A_THREAD, TF_RDMA_ENABLED="perhaps")
+    assert (done.returncode, done.stdout) == (1, "begins\n")
+    assert done.stderr.count("tensorwire: TF_RDMA_ENABLED='perhaps' is not permitted") == 1
+    done = programs.run(IMPORTED_IN_A_THREAD, CXX="/no/such/compiler", XDG_CACHE_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "begins\n")
+    assert "tensorwire: TensorFlow's plugin is compiled at first use and needs" in done.stderr
+    done = programs.run(IMPORTED_IN_A_THREAD)
+    assert (done.returncode, done.stdout) == (0, "begins\ngoes on\n"), done.stderr
+
+
+# The thread looks for TensorFlow while the main thread imports it, and so waits for that.
+ENABLED_MEANWHILE = """
+import sys, threading
+import tensorwire.tensorflow
+from tensorwire.tensorflow import build, protocol, settings
+settings.wanted()  # the thread can import nothing while a finder is at work
+looks = threading.Event()
+installed = build.installed
+def found():
+    looks.set()
+    return installed()
+build.installed = found
+thread = threading.Thread(target=tensorwire.tensorflow.enable)
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name.startswith("tensorflow.") and thread.ident is None:
+            thread.start()
+            assert looks.wait(60)
+sys.meta_path.insert(0, Finder())
+import tensorflow
+thread.join()
+print(tensorwire.tensorflow.enabled(), tensorwire.tensorflow.stats()["started"])
+"""
+
+
+@needs_tensorflow
+def test_a_thread_that_enables_it_while_another_one_imports_tensorflow(programs: Programs) -> None:
+    done = programs.run(ENABLED_MEANWHILE)
+    assert (done.returncode, done.stdout) == (0, "True 1\n"), done.stderr
+
+
 @needs_tensorflow
 @pytest.mark.parametrize(
     ("variable", "value"), [("TF_RDMA_ENABLED", "false"), ("TENSORWIRE_TRANSPORT", "grpc")]

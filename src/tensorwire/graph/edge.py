@@ -20,6 +20,8 @@ MAX_BYTES: Final = (1 << 63) - 1
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 _Extent = Annotated[int, msgspec.Meta(ge=0, le=MAX_BYTES)]
 _Shape = Annotated[tuple[_Extent | None, ...], msgspec.Meta(max_length=MAX_RANK)]
+_Axis = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANK)]
+_Order = Annotated[tuple[_Axis, ...], msgspec.Meta(max_length=MAX_RANK)]
 
 
 class Edge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -40,6 +42,8 @@ class Edge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     round: Annotated[int, msgspec.Meta(ge=0, le=1 << 20)] = 0
     """What a machine sends another one in the same round is ready at the same time, before it
     takes anything back. 0 where that is not known."""
+    order: _Order | None = None
+    """Of what is placed: the axes from the largest stride to the smallest; None for C order."""
 
     @property
     def nbytes(self) -> int | None:
@@ -77,6 +81,10 @@ def merged(name: str, found: Sequence[Edge]) -> Edge:
             shape = None
         else:
             shape = tuple(a if a == b else None for a, b in zip(shape, other, strict=True))
-    seen: Seen = "traced" if all(other == first.shape for other in shapes) else "varies"
+    ways = {edge.seen for edge in found}
+    same = all(other == first.shape for other in shapes)
+    seen: Seen = "varies" if "varies" in ways or not same else "traced"
+    if same and ways == {"inferred"}:
+        seen = "inferred"
     per: Per = "iteration" if any(edge.per == "iteration" for edge in found) else "step"
     return Edge(name, first.source, first.target, shape, first.dtype, seen, per, first.round)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ _CALLS = frozenset(
 """Primitives that call a jaxpr once, with their own operands."""
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 """The parameters of those that have it."""
+_JAXS_OWN = frozenset(["rematted_computation"])
+"""Scopes that JAX puts around those of the program: what ``jax.checkpoint`` computes again."""
 
 
 def takes(graph: object) -> bool:
@@ -131,7 +133,8 @@ class _Flat:
 def _scopes(equation: Any) -> tuple[str, ...]:
     """The named scopes of an equation; transformations (jvp, transpose) keep them."""
     stack = equation.source_info.name_stack.stack
-    return tuple(each.name for each in stack if type(each).__name__ == "Scope")
+    names = (each.name for each in stack if type(each).__name__ == "Scope")
+    return tuple(name for name in names if name not in _JAXS_OWN)
 
 
 def _jaxprs(params: Any) -> Iterator[Any]:
@@ -145,13 +148,15 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     """A jaxpr cut where a value's machine changes.
 
     graph: what ``jax.make_jaxpr(function)(*arguments)`` gives. The inputs of the program are called
-    ``in0``, ``in1``, ... in the order of the leaves of the arguments, its results ``out0``, ...
+    ``in0``, ``in1``, ... in the order of the leaves of the arguments, its results ``out0``,
+    ``out1``, ...; results that are the same value have it under each of their names.
 
     machines: by the path of a scope (``encoder/attention``); without it, the outermost scope is the
     machine. An equation outside of all scopes is where its result is used.
 
     Each stage is compiled by ``jax.jit``. ScopeError: a boundary inside ``scan``, ``while``,
-    ``cond`` or a call that cannot be opened, or no scope at all.
+    ``cond`` or a call that cannot be opened, no scope at all, or a result that no stage computes:
+    a constant, or an input.
     """
     find = _outermost if machines is None else places.finder(machines, "/")
     flat = _Flat(find, graph.jaxpr.debug_info)
@@ -172,20 +177,25 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     for each, machine, turn in zip(flat.equations, where, turns, strict=True):
         groups.setdefault((turn, machine), []).append(each)
     names: dict[_Ref, str] = {ref: f"in{number}" for number, ref in enumerate(inputs)}
+    called: dict[_Ref, list[str]] = {}
     for number, result in enumerate(results):
-        if not isinstance(result, _Ref):
-            raise ScopeError(f"result {number} is a constant: return what the stages compute")
-        names.setdefault(result, f"out{number}")
+        known = isinstance(result, _Ref)
+        if not known or result not in made:
+            what = f"the input {names[result]}" if known else "a constant"
+            raise ScopeError(f"result {number} is {what}: return what the stages compute")
+        called.setdefault(result, []).append(f"out{number}")
     group_of = {ref: key for key, group in groups.items() for each in group for ref in each.results}
     needed = {ref for ref in results if isinstance(ref, _Ref)}
     for key, group in groups.items():
         needed.update(r for each in group for r in each.takes() if group_of.get(r, key) != key)
     values: dict[str, Value] = {}
-    stages = [_stage(flat, *key, groups[key], needed, names, values) for key in sorted(groups)]
+    stages = [
+        _stage(flat, *key, groups[key], needed, names, called, values) for key in sorted(groups)
+    ]
     return Program(
         "jax",
         tuple(names[ref] for ref in inputs),
-        tuple(names[ref] for ref in results),
+        tuple(f"out{number}" for number in range(len(results))),
         tuple(stages),
         values,
     )
@@ -202,13 +212,15 @@ def _stage(
     group: Sequence[_Equation],
     needed: Set[_Ref],
     names: dict[_Ref, str],
+    called: Mapping[_Ref, Sequence[str]],
     values: dict[str, Value],
 ) -> Stage:
     """Equations as one function. Those of its results that are needed elsewhere get names, and join
-    ``values``."""
+    ``values``. called: what results of the program are called; other stages know one that they take
+    by the first of its names."""
     inside = {ref for each in group for ref in each.results}
     inputs = list(dict.fromkeys(r for each in group for r in each.takes() if r not in inside))
-    outputs: list[_Ref] = []
+    outputs: list[tuple[str, _Ref]] = []
     for number, each in enumerate(group):
         for ref in each.results:
             if ref not in needed:
@@ -217,8 +229,10 @@ def _stage(
             name = f"{machine}.{turn}.{each.equation.primitive}.{number}{which}"
             aval = flat.avals[ref.number]
             shape = tuple(n if isinstance(n, int) else None for n in aval.shape)
-            values[names.setdefault(ref, name)] = Value(shape, str(aval.dtype))
-            outputs.append(ref)
+            own = called.get(ref, [name])
+            names[ref] = own[0]
+            values[own[0]] = Value(shape, str(aval.dtype))
+            outputs += ((each_name, ref) for each_name in own)
 
     def run(*given: Any) -> list[Any]:
         known: dict[_Ref, Any] = dict(zip(inputs, given, strict=True))
@@ -226,13 +240,13 @@ def _stage(
             operands = [known[op] if isinstance(op, _Ref) else op for op in each.operands]
             results = _alone(each.equation, operands, flat.debug)
             known.update(zip(each.results, results, strict=True))
-        return [known[ref] for ref in outputs]
+        return [known[ref] for _, ref in outputs]
 
     return Stage(
         machine,
         turn,
         tuple(names[ref] for ref in inputs),
-        tuple(names[ref] for ref in outputs),
+        tuple(name for name, _ in outputs),
         jax.jit(run),
     )
 

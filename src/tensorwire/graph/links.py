@@ -189,7 +189,8 @@ class Links:
         while (peer := channel.peer()) is None:
             if time.monotonic() >= self._until:
                 raise StageTimeoutError(
-                    f"machine {name}: no link to {address.target}: {channel.path()}"
+                    f"machine {name}: no link to {address.target}: {channel.path()}; it is not "
+                    "there, or the store is of an earlier replay: use a fresh one for each"
                 )
             threading.Event().wait(_LOOK)  # the channel goes on trying
         try:
@@ -225,7 +226,10 @@ class Links:
                 if hello is None or not hmac.compare_digest(hello.token, token):
                     peer.close()
                     continue
-                self._say(peer, _Hello(self._me, token), _FAREWELL)
+                try:
+                    self._say(peer, _Hello(self._me, token), _FAREWELL)
+                except rpc.CallError as error:
+                    raise StageLostError(hello.machine, str(error.details())) from None
                 if hello.machine not in missing:
                     raise PlanError(f"machine {hello.machine} has come twice, or has no stage")
                 missing.remove(hello.machine)
@@ -296,10 +300,18 @@ class Links:
                 self._changed.wait_for(lambda: self._lost is not None, _FAREWELL)
                 raise self._lost or StageLostError(name, str(error.details())) from None
 
-    def check(self) -> None:
-        """Raises StageLostError once a machine is known to be lost."""
-        if self._lost is not None:
-            raise self._lost
+    def check(self, name: str | None = None, step: int = 0) -> None:
+        """Raises StageLostError once a machine is known to be lost, and ReplayError once ``name``
+        is known to have ended before the step that is ``step``, counted from 0."""
+        with self._lock:
+            lost, bye = self._lost, None if name is None else self._heard.get(name)
+        if lost is not None:
+            raise lost
+        if bye is not None and bye.steps <= step:
+            raise ReplayError(
+                f"machine {name} has ended after {bye.steps} steps, and {self._me} is in step "
+                f"{step + 1}: all machines need the same number of steps"
+            )
 
     # -------------------------------------------------------------------------------------- its end
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tensorwire import arrays, tensors
 from tensorwire.graph.edge import Edge
 from tensorwire.graph.links import FIRST
-from tensorwire.graph.plan import PlanError, Transfer
+from tensorwire.graph.plan import ALIGNMENT, PlanError, Transfer
 from tensorwire.graph.program import Program
 from tensorwire.rpc import Peer
 from tensorwire.rpc.client.peer import Posted
@@ -30,7 +30,7 @@ def tag_of(transfer: Transfer) -> int:
 class Inbox:
     """What one message of each step comes into: memory that is there before it, for ``depth``
     steps. Memory that somebody still looks at is not received into again: other memory takes its
-    place."""
+    place, of the arena where that has room."""
 
     def __init__(self, peer: Peer, transfer: Transfer, depth: int, program: Program) -> None:
         self._peer = peer
@@ -42,7 +42,7 @@ class Inbox:
             self.post()
 
     def post(self) -> None:
-        """Asks for one more message. Raises CallError, ArenaFullError."""
+        """Asks for one more message. Raises CallError."""
         nbytes = self._transfer.nbytes
         memory = None if nbytes is None else self._memory(nbytes)
         into = None if memory is None else memory.data
@@ -75,14 +75,19 @@ class Inbox:
             if used() is None:
                 del self._taken[place]
                 return memory
-        return arrays.empty(max(nbytes, 1), np.uint8)
+        try:
+            return arrays.empty(max(nbytes, 1), np.uint8)
+        except arrays.ArenaFullError:  # as much is looked at as nobody could plan
+            plain = np.empty(nbytes + ALIGNMENT, np.uint8)
+            start = -plain.ctypes.data % ALIGNMENT
+            return plain[start : start + max(nbytes, 1)]
 
     def _value(self, edge: Edge, memory: Bytes) -> Any:
         assert edge.shape is not None
         shape = tuple(extent or 0 for extent in edge.shape)
         if self._program.values[edge.name].scalar:
             return memory.view(dtypes.own(edge.dtype)).reshape(shape).item()
-        head = TensorHead(edge.dtype, shape, memory.nbytes, None, frameworks.NUMPY)
+        head = TensorHead(edge.dtype, shape, memory.nbytes, edge.order, frameworks.NUMPY)
         value, _ = frameworks.from_memory(head, memory.data, self._program.framework)
         return value
 
@@ -118,21 +123,19 @@ class Outbox:
         if self._transfer.nbytes is None:
             message = tensors.dumps(values[edges[0].name])
         elif self._gathered is None:
-            message = frameworks.raw(found[0])
+            message = frameworks.raw(_in_order(edges[0], found[0]))
         else:
-            for array, offset in zip(found, self._transfer.offsets, strict=True):
-                self._gathered[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            for edge, array, offset in zip(edges, found, self._transfer.offsets, strict=True):
+                flat = _in_order(edge, array).reshape(-1).view(np.uint8)
+                self._gathered[offset : offset + flat.nbytes] = flat
             message = self._gathered.data
         self._peer.send(tag_of(self._transfer), message, timeout)
 
 
-_SCALARS: Final = (bool, int, float)
-
-
 def check(edge: Edge, value: Any) -> np.ndarray[Any, Any]:
-    """A value as a C-contiguous array. PlanError: it is not what the edge says."""
-    if isinstance(value, _SCALARS):
-        return np.asarray(value, dtypes.own(edge.dtype))
+    """A value as an array. PlanError: it is not what the edge says."""
+    if isinstance(value, bool | int | float):
+        return _of_number(edge, value)
     try:
         host = frameworks.as_host(value)
     except TypeError as error:
@@ -145,5 +148,28 @@ def check(edge: Edge, value: Any) -> np.ndarray[Any, Any]:
         wrong = f"expected dtype {edge.dtype}, got {host.dtype}"
     if wrong:
         raise PlanError(f"{edge.name} is not as planned: {wrong}")
+    return host.array
+
+
+def _of_number(edge: Edge, value: float) -> np.ndarray[Any, Any]:
+    """A number of Python's. NumPy would cut it off, or repeat it, to make it fit."""
+    dtype = dtypes.own(edge.dtype)
+    if isinstance(value, bool):
+        fits = dtype.kind == "b"
+    elif isinstance(value, int) and dtype.kind in "iu":
+        fits = np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
+    else:
+        fits = dtype.kind == "f"
+    if edge.shape != () or not fits:
+        raise PlanError(
+            f"{edge.name} is not as planned: expected {edge.dtype} of shape {edge.shape}, got the "
+            f"{type(value).__name__} {value}"
+        )
+    return np.asarray(value, dtype)
+
+
+def _in_order(edge: Edge, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array with its axes in the order of the edge, C-contiguous."""
+    ordered = array if edge.order is None else array.transpose(edge.order)
     # Of an array without axes NumPy would make one with an axis.
-    return host.array if host.array.flags.c_contiguous else np.ascontiguousarray(host.array)
+    return ordered if ordered.flags.c_contiguous else np.ascontiguousarray(ordered)

@@ -254,6 +254,8 @@ def _check(edges: Sequence[Edge]) -> None:
         key = (edge.name, edge.source, edge.target)
         if edge.source == edge.target:
             raise PlanError(f"{edge.name} goes from {edge.source} to itself")
+        if edge.order is not None and sorted(edge.order) != list(range(len(edge.shape or ()))):
+            raise PlanError(f"{edge.name} has no axes in the order {list(edge.order)}")
         if key in seen:
             raise PlanError(f"{edge.source} sends {edge.target} two edges named {edge.name}")
         seen.add(key)

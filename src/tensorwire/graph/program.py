@@ -13,11 +13,13 @@ from tensorwire.graph.edge import Edge
 @dataclass(frozen=True)
 class Value:
     """What a stage gives to others. shape: None for an extent that differs from step to step.
-    scalar: an ``int``, ``float`` or ``bool`` of Python's, which travels as an array of no axes."""
+    scalar: an ``int``, ``float`` or ``bool`` of Python's, which travels as an array of no axes.
+    order: the axes from the largest stride to the smallest; None for C order."""
 
     shape: tuple[int | None, ...]
     dtype: str
     scalar: bool = False
+    order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Program:
                 self.values[name].shape,
                 self.values[name].dtype,
                 round=stage.round,
+                order=self.values[name].order,
             )
             for stage in self.stages
             for name in stage.outputs

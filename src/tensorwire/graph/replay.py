@@ -58,7 +58,7 @@ class Replay:
 
         Raises PlanError when the plan is none of the program, or another machine has another one:
         no tensor has been sent then; StageTimeoutError when a machine does not come; StageLostError
-        when one is lost; ArenaFullError when there is no room for what the plan says.
+        when one is lost.
         """
         if machine not in program.machines:
             raise PlanError(
@@ -130,7 +130,8 @@ class Replay:
 
         Raises TypeError for inputs that are missing or unknown: nothing has been done. Whatever
         else it raises ends the replay for all machines: StageLostError when one is gone,
-        StageTimeoutError when nothing has come within the timeout, PlanError when a value has
+        StageTimeoutError when nothing has come within the timeout, ReplayError when one that this
+        machine takes from, or gives to, has ended after fewer steps, PlanError when a value has
         another shape or dtype than planned, or what a stage raises. In a forked child it raises
         ReplayError and does nothing: the parent's replay goes on.
         """
@@ -156,6 +157,7 @@ class Replay:
             found = stage.run(*(values[name] for name in stage.inputs))
             values.update(zip(stage.outputs, found, strict=True))
             for target, outbox in self._outboxes.get(stage.round, ()):
+                self._links.check(target, self._steps)
                 with self._links.talking_to(target):
                     outbox.send(values, self._timeout)
         results = {name: values[name] for name in self.outputs}
@@ -170,7 +172,7 @@ class Replay:
         until = time.monotonic() + self._timeout
         with self._links.talking_to(source):
             while True:
-                self._links.check()
+                self._links.check(source, self._steps)
                 left = until - time.monotonic()
                 found = inbox.take(max(0.0, min(left, _LOOK)))
                 if found is not None:
@@ -187,8 +189,9 @@ class Replay:
 
     def close(self) -> None:
         """Ends this machine's part, once all machines want to. Raises StageLostError,
-        StageTimeoutError, and ReplayError when another machine has done more steps, or fewer. May
-        be called again; in a forked child it does nothing."""
+        StageTimeoutError, and ReplayError when another machine has done more steps, or fewer;
+        StageLostError where that one has found it out first. May be called again; in a forked child
+        it does nothing."""
         if self._over is None and not lifetime.inherited(self._generation):
             self._over = ReplayError("it was closed")
             self._links.close(self._steps, self._timeout)

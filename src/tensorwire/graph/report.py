@@ -114,12 +114,13 @@ def _print(to: Console, title: str, columns: Sequence[Column], rows: Sequence[An
 
     def table(shown: Sequence[Column]) -> Table:
         from rich.table import Table
+        from rich.text import Text
 
         made = Table(title=title, title_justify="left", box=None, pad_edge=False)
         for column in shown:
             column.head(made)
         for row in rows:
-            made.add_row(*(column.cell(row) for column in shown))
+            made.add_row(*(Text(column.cell(row)) for column in shown))  # names may have brackets
         return made
 
     made, left_out = fitted(to, columns, table)

@@ -52,14 +52,14 @@ def load(path: Path, name: str | None = None) -> Any:
         value = found.get(name)
         if callable(value) and not _is_graph(value):
             value = value()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SourceError(f"{path} failed:\n{_told(path, error)}") from error
     if name not in found:
         raise SourceError(f"{path} defines no {name}: define it, or name another, as {path}:NAME")
     return value
 
 
-def _told(path: Path, error: Exception) -> str:
+def _told(path: Path, error: BaseException) -> str:
     """The traceback of a program, from where it is its own."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename != os.fspath(path):
@@ -74,10 +74,17 @@ def _is_graph(value: Any) -> bool:
 
 
 def _proto(path: Path) -> Any:
+    try:
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        if error.name != "tensorflow":
+            raise
+        raise SourceError(
+            f"{path} is a graph of TensorFlow, and {sys.executable} has none: "
+            "pip install 'tensorwire[tensorflow]'"
+        ) from None
     from google.protobuf import message, text_format
     from tensorflow.core.protobuf import saved_model_pb2
-
-    import tensorflow as tf
 
     data = path.read_bytes()
     saved = saved_model_pb2.SavedModel()

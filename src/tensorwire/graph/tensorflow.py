@@ -163,7 +163,7 @@ class _Flat:
             number = len(self.found)
             self.found.append(one)
             last[op.name] = number
-            if not self._open(graph, op, one, tensors, looping or per == "iteration"):
+            if not self._open(graph, op, number, tensors, looping or per == "iteration"):
                 links.append((one, op))
                 for output in op.outputs:
                     tensors[output.name] = _tensor(number, prefix, output)
@@ -180,11 +180,12 @@ class _Flat:
         return self.find(device) if device else None
 
     def _open(
-        self, graph: Any, op: Any, one: _Found, tensors: dict[str, _Tensor], looping: bool
+        self, graph: Any, op: Any, number: int, tensors: dict[str, _Tensor], looping: bool
     ) -> bool:
         """Adds the functions that an operation calls; False: it calls none."""
         if op.type not in (*_LOOPS, *_BRANCHES, *_CALLS) or self.depth >= _MOST_DEEP:
             return False
+        one = self.found[number]
         inputs: list[_Tensor | None] = [tensors.get(each.name) for each in op.inputs]
         if op.type in _BRANCHES:
             one.takes += [each for each in inputs[:1] if each is not None]
@@ -204,6 +205,12 @@ class _Flat:
             wanted = [_operation(inner, each) for each in (*inner.outputs, *inner.control_outputs)]
             made = self.add(inner, given, wanted, f"{one.name}/", loop)
             results = [made.get(each.name) for each in inner.outputs]
+            if op.type in _BRANCHES:  # what each branch makes comes to where the branching is
+                for at, (output, result) in enumerate(zip(op.outputs, results, strict=True)):
+                    if result is not None and output.dtype != tf.resource:
+                        one.takes.append(result)
+                        own = _tensor(number, one.name.removesuffix(op.name), output)
+                        results[at] = own._replace(shape=own.shape or result.shape)
         self.depth -= 1
         if variables:  # the last function was the body: what it makes goes round
             for variable, result in zip(variables, results, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch.fx
@@ -36,8 +36,10 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     machines: by the path of a module (``layers.2.attention``). Without it, each submodule of the
     graph that is a graph itself is a machine of its own, as after ``split_module``.
 
-    Stages run without gradients. ScopeError: no node has a machine, or a value that is no tensor
-    and no number crosses, or one is written in place and used elsewhere.
+    Stages run without gradients. ScopeError: no node has a machine, a boundary inside a block or a
+    call that is a graph of its own (torch.no_grad, torch.autocast, torch.cond), a value that is no
+    tensor and no number crosses, one is written in place and used elsewhere, or a result is an
+    input or a parameter, which no stage computes.
     """
     module = _module(graph)
     nodes = [node for node in module.graph.nodes if node.op not in _NO_WORK]
@@ -62,7 +64,12 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
         groups.setdefault(place, []).append(node)
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in module.graph.nodes if node.op == "output")
-    results = [node for node in output.all_input_nodes if node in number]
+    results = list(output.all_input_nodes)
+    for node in results:
+        if node not in number:
+            raise ScopeError(
+                f"the result {node.name} is an input or a parameter: return what the stages compute"
+            )
     values: dict[str, Value] = {}
     stages = [
         _stage(module, machine, turn, group, results, values)
@@ -98,11 +105,48 @@ def _finder(
             )
         return lambda node: str(node.target) if _is_stage(module, node) else None
     find = places.finder(machines, ".")
-    return lambda node: find(_path(module, node))
+    return lambda node: _place(module, node, find)
 
 
 def _is_stage(module: torch.fx.GraphModule, node: Node) -> bool:
     return node.op == "call_module" and hasattr(module.get_submodule(str(node.target)), "graph")
+
+
+def _place(
+    module: torch.fx.GraphModule, node: Node, find: Callable[[str], str | None]
+) -> str | None:
+    """Of an operator that runs graphs, such as a block under ``torch.no_grad``: that of all in
+    them."""
+    if node.op == "call_module":
+        return find(_path(module, node))
+    inside: dict[str, str] = {}
+    for path in _paths(module, node):
+        machine = find(path)
+        if machine is not None:
+            inside.setdefault(machine, path)
+    if len(inside) > 1:
+        names = " and ".join(path or "the program itself" for path in inside.values())
+        raise ScopeError(
+            f"a boundary inside {node.target}: {names} are on different machines; tensors cannot "
+            "cross machines there, so end the block (torch.no_grad, torch.autocast) or the call at "
+            "the boundary"
+        )
+    return next(iter(inside), None)
+
+
+def _paths(module: torch.fx.GraphModule, node: Node) -> Iterator[str]:
+    """Of the modules that a node came from, or those in the graphs that it runs."""
+    own = _path(module, node)
+    inner = [
+        path
+        for graph, _ in torch_writes.graphs_in(module, node)
+        for each in graph.graph.nodes
+        if each.op not in _NO_WORK and each.target is not operator.getitem
+        for path in _paths(graph, each)
+    ]
+    # Of a block, the nodes know their modules. In a branch or a loop they may have none.
+    block = str(node.target).startswith("wrap_with_")
+    yield from (path if path or block else own for path in inner or [own])
 
 
 def _path(module: torch.fx.GraphModule, node: Node) -> str:
@@ -112,7 +156,9 @@ def _path(module: torch.fx.GraphModule, node: Node) -> str:
     stack: Mapping[str, Any] = node.meta.get("nn_module_stack") or {}
     last = list(stack.values())[-1:]
     path = str(last[0][0]) if last else ""
-    return path.removeprefix("L['self'].")
+    for root in ("L['self']", "_export_root"):
+        path = "" if path == root else path.removeprefix(f"{root}.")
+    return path
 
 
 def _stage(
@@ -150,13 +196,16 @@ def _stage(
             values[node.name] = _value(module, node)
     graph.output(tuple(copies[node] for node in outputs))
     run = torch.fx.GraphModule(module, graph)
+    names = tuple(node.name for node in outputs)
 
     def without_gradients(*given: Any) -> Sequence[Any]:
         with torch.no_grad():
             found: Sequence[Any] = run(*given)
-        return found
+            return [
+                _laid_out(each, values[name]) if name in values else each
+                for name, each in zip(names, found, strict=True)
+            ]
 
-    names = tuple(node.name for node in outputs)
     return Stage(machine, turn, tuple(inputs), names, without_gradients)
 
 
@@ -164,7 +213,10 @@ def _value(module: torch.fx.GraphModule, node: Node) -> Value:
     found = _meta(module, node)
     if isinstance(found, torch.Tensor) or hasattr(found, "memory_format"):  # fx's TensorMetadata
         shape = tuple(n if isinstance(n, int) else None for n in found.shape)
-        return Value(shape, str(found.dtype).removeprefix("torch."))
+        strides = found.stride() if isinstance(found, torch.Tensor) else found.stride
+        known = None not in shape and all(isinstance(each, int) for each in strides)
+        order = _order(found.shape, strides) if known else None
+        return Value(shape, str(found.dtype).removeprefix("torch."), order=order)
     for kinds, dtype in (
         ((bool, torch.SymBool), "bool"),
         ((int, torch.SymInt), "int64"),
@@ -180,6 +232,44 @@ def _value(module: torch.fx.GraphModule, node: Node) -> Value:
     raise ScopeError(
         f"{node.name} would cross machines, and a {type(found).__name__} cannot: put what makes it "
         "and what uses it on one"
+    )
+
+
+def _order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The axes from the largest stride to the smallest, of what fills its memory densely; None for
+    C order, in which travels what does not."""
+    axes = range(len(shape))
+    for order in (tuple(axes), tuple(sorted(axes, key=lambda axis: -strides[axis]))):
+        dense = _strides(shape, order)
+        if all(shape[axis] == 1 or strides[axis] == dense[axis] for axis in axes):
+            return None if order == tuple(axes) else order
+    return None
+
+
+def _strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Of what fills its memory densely with its axes in an order."""
+    found = [1] * len(shape)
+    step = 1
+    for axis in reversed(order):
+        found[axis] = step
+        step *= shape[axis]
+    return tuple(found)
+
+
+def _laid_out(value: Any, planned: Value) -> Any:
+    """A result of a stage with the strides that it has where it arrives: what is computed from it
+    may depend on them, in its bits or in whether it can be viewed in another shape."""
+    wrong = not isinstance(value, torch.Tensor) or value.ndim != len(planned.shape)
+    if wrong or value.layout is not torch.strided:  # it is refused where it is sent
+        return value
+    order = planned.order
+    if None in planned.shape:
+        order = _order(value.shape, value.stride())
+    strides = _strides(value.shape, range(value.ndim) if order is None else order)
+    if value.stride() == strides or value.numel() == 0:
+        return value
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(
+        value
     )
 
 

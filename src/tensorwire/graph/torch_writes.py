@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Final, TypeVar
 
 import torch.fx
@@ -52,8 +52,6 @@ def check(module: torch.fx.GraphModule, places: Mapping[Node, Place]) -> None:
                     late = number.get(user, len(number)) > number[node]
                     if late and places.get(first) == place:
                         continue  # what a stage has made is sent when all of it is done
-                    if user.op == "output" and same not in number:
-                        continue  # given back as it came
                     raise ScopeError(
                         f"{node.name} writes {first.name} in place, which {user.name} uses on "
                         "another machine, or in another round: make a new tensor there instead"
@@ -84,8 +82,72 @@ def _origins(module: torch.fx.GraphModule) -> dict[Node, Node]:
     return origin
 
 
+def graphs_in(
+    module: torch.fx.GraphModule, node: Node
+) -> Iterator[tuple[torch.fx.GraphModule, Sequence[Node]]]:
+    """Graphs that a node runs, as what ``torch.no_grad`` and ``torch.cond`` come to has them for
+    arguments, or as a submodule; each with the values that it is given."""
+    if node.op == "call_module":
+        called = module.get_submodule(str(node.target))
+        if isinstance(called, torch.fx.GraphModule):
+            yield called, _nodes((node.args, node.kwargs))
+        return
+    found: list[torch.fx.GraphModule] = []
+    operands: list[Node] = []
+    for value in node.args:
+        inner = _graph_of(module, value)
+        if inner is not None:
+            found.append(inner)
+            operands.clear()  # what stands before the last graph, such as a condition, is its own
+        else:
+            operands += _nodes(value)
+    yield from ((inner, operands) for inner in found)
+
+
+def _nodes(value: Any) -> list[Node]:
+    """In an argument, or in several."""
+    found: list[Node] = []
+
+    def note(node: Node) -> Node:
+        found.append(node)
+        return node
+
+    torch.fx.node.map_arg(value, note)
+    return found
+
+
+def _graph_of(module: torch.fx.GraphModule, value: object) -> torch.fx.GraphModule | None:
+    if not isinstance(value, torch.fx.Node) or value.op != "get_attr":
+        return None
+    found: Any = module
+    for name in str(value.target).split("."):
+        found = getattr(found, name, None)
+    return found if isinstance(found, torch.fx.GraphModule) else None
+
+
+def _operands_of(
+    inner: torch.fx.GraphModule, operands: Sequence[Node], wanted: Set[Node]
+) -> Iterator[Node]:
+    """Those values given to a graph that are some of its placeholders; all of them, where nothing
+    says which is which."""
+    inputs = [each for each in inner.graph.nodes if each.op == "placeholder"]
+    if len(inputs) == len(operands):
+        yield from (given for given, own in zip(operands, inputs, strict=True) if own in wanted)
+    elif wanted & set(inputs):
+        yield from operands
+
+
 def _lent(module: torch.fx.GraphModule, node: Node) -> Iterator[Node]:
     """Arguments in whose memory the result lies."""
+    whole = node.args[0] if node.target is operator.getitem else node
+    part = node.args[1] if node.target is operator.getitem else None
+    for inner, operands in graphs_in(module, whole) if isinstance(whole, torch.fx.Node) else ():
+        (output,) = (each for each in inner.graph.nodes if each.op == "output")
+        found = output.args[0]
+        if isinstance(found, tuple | list):
+            found = found[part] if isinstance(part, int) else None
+        if isinstance(found, torch.fx.Node):
+            yield from _operands_of(inner, operands, {_origins(inner)[found]})
     if node.target in (operator.getitem, getattr) or _in_place(module, node):
         yield from (each for each in node.args[:1] if isinstance(each, torch.fx.Node))
     for schema in _schemas(node):
@@ -94,14 +156,10 @@ def _lent(module: torch.fx.GraphModule, node: Node) -> Iterator[Node]:
 
 
 def _written(module: torch.fx.GraphModule, node: Node) -> Iterator[Node]:
-    inner = module.get_submodule(str(node.target)) if node.op == "call_module" else None
-    if isinstance(inner, torch.fx.GraphModule):
+    for inner, operands in graphs_in(module, node):
         origin = _origins(inner)
         changed = {origin[each] for own in inner.graph.nodes for each in _written(inner, own)}
-        inputs = [each for each in inner.graph.nodes if each.op == "placeholder"]
-        for value, own in zip(node.args, inputs, strict=False):
-            if own in changed and isinstance(value, torch.fx.Node):
-                yield value
+        yield from _operands_of(inner, operands, changed)
     if node.target in _WRITERS or _in_place(module, node):
         yield node.args[0]
     for schema in _schemas(node):

@@ -77,17 +77,20 @@ def enable(*, replace_grpc: bool = False) -> Engine:
     from tensorwire.tensorflow import build, protocol, settings
 
     global _engine
-    with _guard:
-        if _engine is None:
-            if settings.wanted():
-                tensorflow = build.installed()
+    if _engine is None:
+        wanted = settings.wanted()
+        # Not under the lock: under ``tensorwire run`` the thread that imports TensorFlow comes here
+        # before others that wait for its import.
+        tensorflow = build.installed()
+        with _guard:
+            if _engine is None and wanted:
                 plugin = build.plugin(tensorflow)
                 _load(plugin, os.RTLD_NOW | _own_scope(tensorflow.version))
                 _engine = Engine(PROTOCOL, tensorflow.version, plugin)
-            else:
-                tensorflow = build.installed()
+            elif _engine is None:
                 protocol.replace(PROTOCOL, STOCK_PROTOCOL)
                 _engine = Engine(STOCK_PROTOCOL, tensorflow.version, None)
+    with _guard:
         if replace_grpc and _engine.plugin is not None:
             protocol.replace(STOCK_PROTOCOL, PROTOCOL)
         return _engine

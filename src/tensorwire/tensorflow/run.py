@@ -30,19 +30,20 @@ def environment(*, stats: bool, fallback: bool) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(folders), OPTIONS: ",".join(options)}
 
 
-def begin() -> None:
-    """Enables tensorwire in a process of the program, or ends it with the reason."""
+def begin() -> str | None:
+    """Enables tensorwire in a process of the program. Returns why the program has to end."""
     options = os.environ.get(OPTIONS, "").split(",")
     try:
         engine = enable(replace_grpc=True)
     except PluginError as error:
         if "fallback" not in options:
-            sys.exit(f"tensorwire: {error} (--fallback would go on with stock gRPC)")
+            return f"{error} (--fallback would go on with stock gRPC)"
         print(f"tensorwire: going on with stock gRPC: {error}", file=sys.stderr, flush=True)
-        return
+        return None
     except ValueError as error:
-        sys.exit(f"tensorwire: {error}")
+        return str(error)
     if "stats" in options:
         from tensorwire.tensorflow import report
 
         report.at_end(engine)
+    return None

@@ -7,10 +7,12 @@ Only the standard library is used until then: the program may start Pythons that
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -46,13 +48,26 @@ class Waiting(MetaPathFinder):
 
 
 def begin() -> None:
+    why: str | None
     try:
         from tensorwire.tensorflow import run
     except ImportError as error:
-        sys.exit(
-            f"tensorwire: cannot be imported by {sys.executable}, which runs the program: {error}"
-        )
-    run.begin()
+        why = f"cannot be imported by {sys.executable}, which runs the program: {error}"
+    else:
+        why = run.begin()
+    if why:
+        end(why)
+
+
+def end(why: str) -> None:
+    """Ends the program, whichever thread has imported TensorFlow."""
+    print(f"tensorwire: {why}", file=sys.stderr, flush=True)
+    if threading.current_thread() is threading.main_thread():
+        sys.exit(1)
+    # In another thread SystemExit would end that thread, and the program would go on without it.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(1)
 
 
 def chain() -> None:
