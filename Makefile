@@ -235,8 +235,9 @@ asan-plugin: build .venv/tensorflow ## run some tests of a plugin for TensorFlow
 # Without address randomisation where that is allowed: older TSan dies on newer kernels with it.
 tsan: | system-sanitize ## run the core's tests under ThreadSanitizer (clang)
 	cmake -S . -B build/tsan -G Ninja $(SANITIZED) -DTENSORWIRE_SANITIZE=thread
-	cmake --build build/tsan --target core_tests
+	cmake --build build/tsan --target core_tests plugin_tests
 	$$(setarch -R true 2>/dev/null && echo setarch -R) scripts/in-parts build/tsan/core_tests
+	$$(setarch -R true 2>/dev/null && echo setarch -R) build/tsan/plugin_tests
 
 # Begins with the seeds that are checked in. Inputs found earlier are kept in build/fuzz/NAME; an input
 # that breaks something in build/fuzz.

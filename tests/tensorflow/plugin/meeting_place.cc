@@ -3,11 +3,14 @@
 #include "meeting_place.h"
 
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "tensorwire.h"
 
@@ -71,11 +74,11 @@ struct Pair {
   uint64_t session = 0;
 
   Answered say(wire::Meeting kind, uint32_t rank, const std::string& key = "",
-               const std::string& value = "") {
+               const std::string& value = "", uint32_t size = 2) {
     wire::MeetingRequest request;
     request.kind = kind;
     request.rank = rank;
-    request.size = 2;
+    request.size = size;
     request.session = session;
     request.key = key;
     request.value = value;
@@ -137,6 +140,66 @@ TEST_CASE("meeting: a member that dies before it has entered is told to those th
   const Answered first = pair.enter(0);
   CHECK(first.code() == TW_CODE_UNAVAILABLE);
   CHECK(first.text() == "b is gone");
+}
+
+TEST_CASE("meeting: a member that leaves before all have entered is told to those that wait") {
+  Pair pair;
+  const Answered left = pair.say(wire::Meeting::kEnter, 0, "three", "a\nb\nc\n", 3);
+  const uint64_t id = pair.last;
+  const Answered waits = pair.say(wire::Meeting::kEnter, 1, "three", "a\nb\nc\n", 3);
+  pair.place.drop(id);
+  CHECK(left.code() == TW_CODE_CANCELLED);
+  CHECK(waits.code() == TW_CODE_UNAVAILABLE);
+  CHECK(waits.text() == "a has left the others");
+  // One that comes late hears of it, too.
+  CHECK(pair.say(wire::Meeting::kEnter, 2, "three", "a\nb\nc\n", 3).code() == TW_CODE_UNAVAILABLE);
+}
+
+TEST_CASE("meeting: so many groups at a time, and as many again once these are over") {
+  Pair pair;
+  std::vector<Answered> first;
+  int code = 0;
+  for (int i = 0; i < 300; ++i) {
+    const Answered entered = pair.say(wire::Meeting::kEnter, 0, std::to_string(i), "a\nb\n");
+    if (entered.yet() && (code = entered.code()) != 0) break;
+    first.push_back(entered);
+  }
+  CHECK(code == TW_CODE_RESOURCE_EXHAUSTED);
+  CHECK(first.size() == 256);
+  const Answered other = pair.say(wire::Meeting::kEnter, 1, "0", "a\nb\n");
+  pair.session = other.session();
+  CHECK(pair.say(wire::Meeting::kJoined, 0, "", "no transport is left").session() == 0);
+  const Answered more = pair.say(wire::Meeting::kEnter, 0, "more", "a\nb\n");
+  CHECK_FALSE(more.yet());
+}
+
+// As where the container has no more threads: no stack is to be had.
+class NoThreads {
+ public:
+  NoThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_attr_init(&huge);
+    pthread_attr_setstacksize(&huge, size_t{1} << 47);
+    REQUIRE(pthread_setattr_default_np(&huge) == 0);
+    pthread_attr_destroy(&huge);
+  }
+  ~NoThreads() {
+    pthread_setattr_default_np(&before_);
+    pthread_attr_destroy(&before_);
+  }
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST_CASE("meeting: without a thread for it, a meeting comes to nothing") {
+  Pair pair;
+  {
+    const NoThreads none;
+    CHECK(pair.enter(0).code() == TW_CODE_RESOURCE_EXHAUSTED);
+  }
+  pair.both_enter();
 }
 
 TEST_CASE("meeting: a member that enters again begins a new session, and ends the old one") {

@@ -307,6 +307,25 @@ TEST_CASE("plan: an edge is a type, a shape and a key") {
   CHECK(says(decode_edge(with(bytes, 8, int64_t{-1}), &out), "dimension of -1"));
 }
 
+TEST_CASE("details: they are UTF-8, and cut at the beginning of a character") {
+  CHECK(encode_details("") == "");
+  const std::string good = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\n";
+  CHECK(encode_details(good) == good);
+  for (const std::string& none :
+       {"\x80"s, "\xff"s, "\xc0"s, "\xc1"s, "\xf5"s, "\xc3"s, "\xe2\x82"s, "\xf0\x9f\x98"s})
+    CHECK(encode_details("a" + none + "b") == "a" + std::string(none.size(), '?') + "b");
+  // Overlong, a surrogate, above U+10FFFF.
+  CHECK(encode_details("\xe0\x9f\x80") == "???");
+  CHECK(encode_details("\xed\xa0\x80") == "???");
+  CHECK(encode_details("\xf0\x8f\x80\x80") == "????");
+  CHECK(encode_details("\xf4\x90\x80\x80") == "????");
+  for (size_t before : {3996, 3997, 3998, 3999, 4000, 4001}) {
+    const std::string long_one = std::string(before, 'x') + "\xf0\x9f\x98\x80" + "y";
+    const std::string encoded = encode_details(long_one);
+    CHECK(encoded == long_one.substr(0, before == 3996 ? 4000 : std::min<size_t>(before, 4000)));
+  }
+}
+
 }  // namespace
 }  // namespace wire
 }  // namespace tensorwire

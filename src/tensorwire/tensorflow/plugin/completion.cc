@@ -36,7 +36,9 @@ class Threads {
  private:
   Threads() : queue_(core().events_create()) {
     if (!queue_) throw std::bad_alloc();
-    for (int i = 0; i < kThreads; ++i) start_thread("tensorwire-done", [this] { run(); }).detach();
+    int started = 0;
+    while (started < kThreads && start_detached("tensorwire-done", [this] { run(); })) ++started;
+    if (started == 0) throw std::bad_alloc();
   }
 
   void run() const {

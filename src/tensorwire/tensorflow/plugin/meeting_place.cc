@@ -22,6 +22,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{500};
 // For members that have all entered to join: more than each of them takes before it gives up.
 constexpr std::chrono::seconds kJoin{20};
+// Each session that is not over has a thread, and whoever reaches the worker's port begins some.
+constexpr size_t kMostUnderWay = 256;
+// Sessions are remembered for members that come late.
+constexpr size_t kMostRemembered = 4096;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -35,6 +39,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 struct Waiting {
   wire::Meeting kind;
+  uint32_t rank;
   std::string key;  // kGet
   MeetingPlace::Answer answer;
 };
@@ -136,9 +141,21 @@ struct MeetingPlace::State {
     changed.notify_all();
   }
 
+  // Null: there is no room for another one.
+  std::shared_ptr<Session> begin() {
+    const auto over = [](const auto& each) { return each.second->stage == Session::kOver; };
+    if (current.size() - std::count_if(current.begin(), current.end(), over) >= kMostUnderWay)
+      return nullptr;
+    if (current.size() >= kMostRemembered)
+      for (auto at = current.begin(); at != current.end();)
+        at = over(*at) ? current.erase(at) : std::next(at);
+    return std::make_shared<Session>();
+  }
+
   std::shared_ptr<Session> enter(const wire::MeetingRequest& request, Ask ask, Replies* replies,
-                                 bool* begun) {
-    std::shared_ptr<Session>& session = current[request.key];
+                                 bool* begun, bool* full) {
+    const auto found = current.find(request.key);
+    std::shared_ptr<Session> session = found == current.end() ? nullptr : found->second;
     if (session && session->tasks.size() != request.size) return nullptr;
     if (session && session->entered[request.rank]) {
       fail(*session, TW_CODE_ABORTED,
@@ -146,7 +163,10 @@ struct MeetingPlace::State {
       session = nullptr;
     }
     if (!session) {
-      session = std::make_shared<Session>();
+      session = begin();
+      *full = !session;
+      if (!session) return nullptr;
+      current[request.key] = session;
       session->id = next_session++;
       session->tasks = lines_of(request.value);
       session->ask = std::move(ask);
@@ -284,23 +304,35 @@ uint64_t MeetingPlace::take(const wire::MeetingRequest& request, Ask ask, Answer
     const std::lock_guard<std::mutex> lock(state_->mutex);
     id = state_->next_id++;
     std::shared_ptr<Session> session;
-    bool first = false;
+    bool first = false, full = false;
     if (request.kind == wire::Meeting::kEnter) {
       if (lines_of(request.value).size() == request.size)
-        session = state_->enter(request, std::move(ask), &replies, &first);
+        session = state_->enter(request, std::move(ask), &replies, &first, &full);
     } else if (const auto at = state_->sessions.find(request.session);
                at != state_->sessions.end()) {
       session = at->second.lock();
     }
-    if (!session || session->tasks.size() != request.size)
+    if (full)
+      reply(&replies, answer, TW_CODE_RESOURCE_EXHAUSTED, "too many groups meet here at a time");
+    else if (!session || session->tasks.size() != request.size)
       reply(&replies, answer, TW_CODE_INVALID_ARGUMENT, "there is no such meeting");
     else if (state_->step(*session, request, answer, &replies))
-      session->waiting.emplace(id, Waiting{request.kind, request.key, std::move(answer)});
+      session->waiting.emplace(id,
+                               Waiting{request.kind, request.rank, request.key, std::move(answer)});
     if (first) begun = session;
   }
   send(replies);
-  if (begun)
-    start_thread("tensorwire-meet", [state = state_, begun] { state->look_after(begun); }).detach();
+  if (begun &&
+      !start_detached("tensorwire-meet", [state = state_, begun] { state->look_after(begun); })) {
+    replies.clear();
+    {
+      const std::lock_guard<std::mutex> lock(state_->mutex);
+      begun->ask = nullptr;
+      state_->fail(*begun, TW_CODE_RESOURCE_EXHAUSTED, "no thread is to be had for the meeting",
+                   &replies);
+    }
+    send(replies);
+  }
   return id;
 }
 
@@ -311,8 +343,13 @@ void MeetingPlace::drop(uint64_t id) {
     for (auto& [identity, session] : state_->current) {
       const auto at = session->waiting.find(id);
       if (at == session->waiting.end()) continue;
-      reply(&replies, std::move(at->second.answer), TW_CODE_CANCELLED, "who asked waits no more");
+      const Waiting dropped = std::move(at->second);
       session->waiting.erase(at);
+      reply(&replies, dropped.answer, TW_CODE_CANCELLED, "who asked waits no more");
+      // It has been cancelled, or it is gone: the others would wait for it in vain.
+      if (dropped.kind == wire::Meeting::kEnter)
+        state_->fail(*session, TW_CODE_UNAVAILABLE,
+                     session->tasks[dropped.rank] + " has left the others", &replies);
       break;
     }
   }

@@ -9,6 +9,7 @@
 #include "sent_tensor.h"
 #include "statistics.h"
 #include "tensorflow/core/framework/tensor.pb.h"
+#include "wire.h"
 
 namespace tensorwire {
 
@@ -57,8 +58,8 @@ void Served::finish(const absl::Status& status, tw_payload payload) {
   answered_.store(true);
   settle();
   const StatusPairs pairs(status);
-  // Details are cut where the runtime would refuse them.
-  const std::string details(status.message().substr(0, 4000));
+  const std::string details =
+      wire::encode_details({status.message().data(), status.message().size()});
   core().call_finish(call_, static_cast<int>(status.code()), details.data(), details.size(),
                      pairs.get(), payload, nullptr, nullptr);
 }

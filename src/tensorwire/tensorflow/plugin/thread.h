@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -27,12 +28,26 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
+// One that is not joinable: the host or the container has no more threads, and `body` is gone.
 template <class Body>
 std::thread start_thread(const char* name, Body&& body) {
   const SignalsBlocked blocked;
-  std::thread thread(std::forward<Body>(body));
-  pthread_setname_np(thread.native_handle(), name);
-  return thread;
+  try {
+    std::thread thread(std::forward<Body>(body));
+    pthread_setname_np(thread.native_handle(), name);
+    return thread;
+  } catch (const std::system_error&) {
+    return {};
+  }
+}
+
+// False: the same.
+template <class Body>
+bool start_detached(const char* name, Body&& body) {
+  std::thread thread = start_thread(name, std::forward<Body>(body));
+  if (!thread.joinable()) return false;
+  thread.detach();
+  return true;
 }
 
 }  // namespace tensorwire

@@ -275,6 +275,43 @@ std::string decode_edge(std::string_view bytes, Edge* out) {
   return {};
 }
 
+namespace {
+
+constexpr size_t kMostDetails = 4000;
+
+// Bytes of the character that the text begins with; 0: it is none.
+size_t character(std::string_view text) {
+  const auto at = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = at(0);
+  if (lead < 0x80) return 1;
+  if (lead < 0xc2 || lead > 0xf4) return 0;
+  const size_t size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  if (text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i)
+    if ((at(i) & 0xc0) != 0x80) return 0;
+  // Overlong, a surrogate, or beyond U+10FFFF.
+  const bool wrong = (lead == 0xe0 && at(1) < 0xa0) || (lead == 0xed && at(1) > 0x9f) ||
+                     (lead == 0xf0 && at(1) < 0x90) || (lead == 0xf4 && at(1) > 0x8f);
+  return wrong ? 0 : size;
+}
+
+}  // namespace
+
+std::string encode_details(std::string_view details) {
+  std::string encoded;
+  encoded.reserve(std::min(details.size(), kMostDetails));
+  while (!details.empty()) {
+    const size_t size = character(details);
+    if (encoded.size() + std::max<size_t>(size, 1) > kMostDetails) break;
+    if (size == 0)
+      encoded += '?';
+    else
+      encoded.append(details.substr(0, size));
+    details.remove_prefix(std::max<size_t>(size, 1));
+  }
+  return encoded;
+}
+
 std::string encode_error_payload(std::string_view type, std::string_view value) {
   return std::string(type).append(1, '\0').append(value);
 }

@@ -146,8 +146,13 @@ struct Edge {
 std::string encode_edge(const Edge& edge);
 std::string decode_edge(std::string_view bytes, Edge* out);
 
-// ---- what an error carries beside its code and details ----
+// ---- errors ----
 
+// Details of an error as the runtime takes them: not too long, and UTF-8. TensorFlow quotes its
+// input, whatever bytes that has: what is no UTF-8 becomes a question mark, byte for byte.
+std::string encode_details(std::string_view details);
+
+// What an error carries beside its code and details.
 std::string encode_error_payload(std::string_view type, std::string_view value);
 // Views of `bytes`. False: it is none.
 bool decode_error_payload(std::string_view bytes, std::string_view* type, std::string_view* value);
