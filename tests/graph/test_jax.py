@@ -98,13 +98,6 @@ def test_programs_that_cannot_be_cut() -> None:
     with pytest.raises(graph.ScopeError, match="result 1 is a constant"):
         graph.edges(jax.make_jaxpr(constant)(1.0))
 
-    def unchanged(x: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
-        with jax.named_scope("a"):
-            return x + 1, state
-
-    with pytest.raises(graph.ScopeError, match="result 1 is the input in1: return what the stages"):
-        graph.edges(jax.make_jaxpr(unchanged)(1.0, 2.0))
-
 
 def test_results_that_are_one_value() -> None:
     """Each place among the results has its own name, also of a value that crosses."""
@@ -124,6 +117,25 @@ def test_results_that_are_one_value() -> None:
     assert (edge.source, edge.target, edge.shape) == ("a", "b", (4,))
     found = made(in0=jnp.arange(4.0), in1=jnp.ones(4))
     assert [found[name].tolist() for name in made.outputs] == [6.0, [0, 1, 2, 3]] * 2
+
+
+def test_results_that_are_inputs() -> None:
+    """They are had where the input is taken; what nobody takes, in the first stage."""
+
+    def net(x: jax.Array, y: jax.Array, state: jax.Array) -> Any:
+        with jax.named_scope("a"):
+            x = x * 2
+        with jax.named_scope("b"):
+            return x + y, y, state, y
+
+    made = graph.program(jax.make_jaxpr(net)(1.0, 2.0, 3.0))
+    assert made.inputs == ("in0", "in1", "in2")
+    assert made.outputs == ("out0", "out1", "out2", "out3")
+    assert (made.inputs_of("a"), made.outputs_of("a")) == (("in0", "in2"), ("out2",))
+    assert (made.inputs_of("b"), made.outputs_of("b")) == (("in1",), ("out0", "out1", "out3"))
+    found = made(in0=1.0, in1=2.0, in2=3.0)
+    assert [float(found[name]) for name in made.outputs] == [4.0, 2.0, 3.0, 2.0]
+    assert [edge.source for edge in made.edges()] == ["a"]
 
 
 def test_what_is_computed_again_is_where_it_was() -> None:

@@ -107,3 +107,26 @@ def test_a_model_that_views_what_a_convolution_in_channels_last_gives(
         wanted = made(x=given)[name]
         found = replayed(made, tmp_path / str(number), [{"x": given}])
         assert torch.equal(found["b"][0][name], wanted)
+
+
+def test_small_tensors_that_share_a_message_keep_their_orders(tmp_path: Path) -> None:
+    def several(x: torch.Tensor) -> Any:
+        return (x * 2).T, (x * 3).to(torch.bfloat16).T, x + 1, (x > 0)[:, ::2]
+
+    def flat(given: Any) -> Any:
+        return [each.as_strided((each.numel(),), (1,)) * 1 for each in given]
+
+    exported = torch.export.export(Two(Stage(several), Stage(flat)).eval(), (torch.ones(5, 7),))
+    made = graph.program(exported, machines={"first": "a", "second": "b"})
+    (transfer,) = graph.plan(made.edges()).transfers()
+    assert [edge.order for edge in transfer.edges] == [(1, 0), (1, 0), None, None]
+    x = torch.randn(5, 7)
+    alone = made(x=x)
+    (step,) = replayed(made, tmp_path, [{"x": x}])["b"]
+    for name in made.outputs:
+        assert torch.equal(step[name], alone[name])
+    first, second, third, fourth = (step[name] for name in made.outputs)
+    assert torch.equal(first, (x * 2).reshape(-1))
+    assert torch.equal(second, (x * 3).to(torch.bfloat16).reshape(-1))
+    assert torch.equal(third, (x + 1).reshape(-1))
+    assert torch.equal(fourth, (x > 0)[:, ::2].reshape(-1))

@@ -282,6 +282,24 @@ def test_a_boundary_inside_a_block_is_refused() -> None:
     assert _exported(both, first="a", second="a", third="b").machines == ("a", "b")
 
 
+def test_a_result_that_is_an_input() -> None:
+    """It is had where the input is taken, unless somebody writes to it."""
+    step: Any = Blocks(lambda x, first, second, _: (second(first(x)), x)).eval()
+    exported = torch.export.export(step, (torch.ones(4, 8),))
+    made = graph.program(exported, machines={"first": "a", "second": "b"})
+    assert (made.outputs_of("a"), made.outputs_of("b")) == (("x",), made.outputs[:1])
+    x = torch.randn(4, 8)
+    assert made(x=x)["x"] is x
+
+    def written(x: Any, first: Any, second: Any, _: Any) -> Any:
+        return second(first(x)), x, x.add_(1)
+
+    traced = torch.fx.symbolic_trace(Blocks(written).eval())
+    ShapeProp(traced).propagate(torch.ones(4, 8))
+    with pytest.raises(graph.ScopeError, match="writes x in place"):
+        graph.program(traced, machines={"first": "a", "second": "b", "": "b"})
+
+
 class Branching(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self) -> None:
         super().__init__()
@@ -313,8 +331,8 @@ def test_programs_that_cannot_be_cut() -> None:
         graph.edges(exported)
     with pytest.raises(graph.ScopeError, match="no operation of the program has a machine"):
         graph.edges(exported, machines={"nothing": "a"})
-    with pytest.raises(graph.ScopeError, match="the result x is an input or a parameter: return"):
-        _exported(lambda x, first, second, _: (second(first(x)), x), first="a", second="b")
+    with pytest.raises(graph.ScopeError, match="is a parameter: return what stages compute"):
+        _exported(lambda x, first, second, _: (second(first(x)), first.weight), first="a")
     traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
     with pytest.raises(graph.ScopeError, match=r"shape of .* is not known: .*ShapeProp"):
         graph.edges(traced, machines={"0": "a", "1": "b"})

@@ -155,8 +155,7 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     machine. An equation outside of all scopes is where its result is used.
 
     Each stage is compiled by ``jax.jit``. ScopeError: a boundary inside ``scan``, ``while``,
-    ``cond`` or a call that cannot be opened, no scope at all, or a result that no stage computes:
-    a constant, or an input.
+    ``cond`` or a call that cannot be opened, no scope at all, or a result that is a constant.
     """
     find = _outermost if machines is None else places.finder(machines, "/")
     flat = _Flat(find, graph.jaxpr.debug_info)
@@ -179,18 +178,23 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     names: dict[_Ref, str] = {ref: f"in{number}" for number, ref in enumerate(inputs)}
     called: dict[_Ref, list[str]] = {}
     for number, result in enumerate(results):
-        known = isinstance(result, _Ref)
-        if not known or result not in made:
-            what = f"the input {names[result]}" if known else "a constant"
-            raise ScopeError(f"result {number} is {what}: return what the stages compute")
+        if not isinstance(result, _Ref):
+            raise ScopeError(f"result {number} is a constant: return what the stages compute")
         called.setdefault(result, []).append(f"out{number}")
     group_of = {ref: key for key, group in groups.items() for each in group for ref in each.results}
     needed = {ref for ref in results if isinstance(ref, _Ref)}
     for key, group in groups.items():
         needed.update(r for each in group for r in each.takes() if group_of.get(r, key) != key)
     values: dict[str, Value] = {}
+    order = sorted(groups)
+    passed: dict[tuple[int, str], list[_Ref]] = {}
+    for ref in inputs:
+        if ref in called:  # it goes through a stage that takes it, or through the first one
+            takers = (key for key in order if any(ref in each.takes() for each in groups[key]))
+            passed.setdefault(next(takers, order[0]), []).append(ref)
     stages = [
-        _stage(flat, *key, groups[key], needed, names, called, values) for key in sorted(groups)
+        _stage(flat, *key, groups[key], passed.get(key, ()), needed, names, called, values)
+        for key in order
     ]
     return Program(
         "jax",
@@ -210,17 +214,19 @@ def _stage(
     turn: int,
     machine: str,
     group: Sequence[_Equation],
+    passed: Sequence[_Ref],
     needed: Set[_Ref],
     names: dict[_Ref, str],
     called: Mapping[_Ref, Sequence[str]],
     values: dict[str, Value],
 ) -> Stage:
     """Equations as one function. Those of its results that are needed elsewhere get names, and join
-    ``values``. called: what results of the program are called; other stages know one that they take
-    by the first of its names."""
+    ``values``. passed: inputs that it gives back. called: what results of the program are called;
+    other stages know one that they take by the first of its names."""
     inside = {ref for each in group for ref in each.results}
-    inputs = list(dict.fromkeys(r for each in group for r in each.takes() if r not in inside))
-    outputs: list[tuple[str, _Ref]] = []
+    taken = [ref for each in group for ref in each.takes() if ref not in inside]
+    inputs = list(dict.fromkeys([*taken, *passed]))
+    outputs = [(name, ref) for ref in passed for name in called[ref]]
     for number, each in enumerate(group):
         for ref in each.results:
             if ref not in needed:

@@ -61,9 +61,11 @@ class Program:
         return tuple(name for name in self.inputs if name in taken)
 
     def outputs_of(self, machine: str) -> tuple[str, ...]:
-        """The results of the program that a machine has after each step."""
-        made = {name for stage in self.stages if stage.machine == machine for name in stage.outputs}
-        return tuple(name for name in self.outputs if name in made)
+        """The results of the program that a machine has after each step. One that is an input is
+        with those that take it."""
+        had = {name for stage in self.stages if stage.machine == machine for name in stage.outputs}
+        had.update(self.inputs_of(machine))
+        return tuple(name for name in self.outputs if name in had)
 
     def edges(self) -> list[Edge]:
         """What crosses machines: each value once to each machine that takes it, in the order in

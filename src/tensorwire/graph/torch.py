@@ -38,8 +38,8 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
 
     Stages run without gradients. ScopeError: no node has a machine, a boundary inside a block or a
     call that is a graph of its own (torch.no_grad, torch.autocast, torch.cond), a value that is no
-    tensor and no number crosses, one is written in place and used elsewhere, or a result is an
-    input or a parameter, which no stage computes.
+    tensor and no number crosses, one is written in place and used elsewhere, or a result is a
+    parameter.
     """
     module = _module(graph)
     nodes = [node for node in module.graph.nodes if node.op not in _NO_WORK]
@@ -66,10 +66,8 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     (output,) = (node for node in module.graph.nodes if node.op == "output")
     results = list(output.all_input_nodes)
     for node in results:
-        if node not in number:
-            raise ScopeError(
-                f"the result {node.name} is an input or a parameter: return what the stages compute"
-            )
+        if node.op == "get_attr":
+            raise ScopeError(f"the result {node.name} is a parameter: return what stages compute")
     values: dict[str, Value] = {}
     stages = [
         _stage(module, machine, turn, group, results, values)
@@ -77,8 +75,8 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     ]
     return Program(
         "torch",
-        tuple(str(node.target) for node in inputs),
-        tuple(node.name for node in results),
+        tuple(_name(node) for node in inputs),
+        tuple(_name(node) for node in results),
         tuple(stages),
         values,
     )
@@ -161,6 +159,11 @@ def _path(module: torch.fx.GraphModule, node: Node) -> str:
     return path
 
 
+def _name(node: Node) -> str:
+    """Placeholders of a program are called by their targets."""
+    return str(node.target) if node.op == "placeholder" else str(node.name)
+
+
 def _stage(
     module: torch.fx.GraphModule,
     machine: str,
@@ -181,10 +184,8 @@ def _stage(
             if taken.op == "get_attr":
                 copies[taken] = graph.node_copy(taken)
             else:
-                # Placeholders of a program are called by their targets.
-                name = str(taken.target) if taken.op == "placeholder" else taken.name
                 copies[taken] = graph.placeholder(taken.name)
-                inputs.append(name)
+                inputs.append(_name(taken))
         copies[node] = graph.node_copy(node, lambda taken: copies[taken])
     outputs = [
         node

@@ -73,11 +73,12 @@ def _origins(module: torch.fx.GraphModule) -> dict[Node, Node]:
     """Of each node the one whose memory its value lies in."""
     origin: dict[Node, Node] = {}
     attributes: dict[str, Node] = {}
+    inside: dict[torch.fx.GraphModule, dict[Node, Node]] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
             origin[node] = attributes.setdefault(str(node.target), node)
             continue
-        lent = next(_lent(module, node), None)
+        lent = next(_lent(module, node, inside), None)
         origin[node] = node if lent is None else origin[lent]
     return origin
 
@@ -137,8 +138,13 @@ def _operands_of(
         yield from operands
 
 
-def _lent(module: torch.fx.GraphModule, node: Node) -> Iterator[Node]:
-    """Arguments in whose memory the result lies."""
+def _lent(
+    module: torch.fx.GraphModule,
+    node: Node,
+    inside: dict[torch.fx.GraphModule, dict[Node, Node]],
+) -> Iterator[Node]:
+    """Arguments in whose memory the result lies. inside: the origins in graphs that nodes run, as
+    far as they are known: a graph with many results is looked into once."""
     whole = node.args[0] if node.target is operator.getitem else node
     part = node.args[1] if node.target is operator.getitem else None
     for inner, operands in graphs_in(module, whole) if isinstance(whole, torch.fx.Node) else ():
@@ -147,7 +153,9 @@ def _lent(module: torch.fx.GraphModule, node: Node) -> Iterator[Node]:
         if isinstance(found, tuple | list):
             found = found[part] if isinstance(part, int) else None
         if isinstance(found, torch.fx.Node):
-            yield from _operands_of(inner, operands, {_origins(inner)[found]})
+            if inner not in inside:
+                inside[inner] = _origins(inner)
+            yield from _operands_of(inner, operands, {inside[inner][found]})
     if node.target in (operator.getitem, getattr) or _in_place(module, node):
         yield from (each for each in node.args[:1] if isinstance(each, torch.fx.Node))
     for schema in _schemas(node):
