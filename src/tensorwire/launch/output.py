@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import sys
@@ -61,12 +62,20 @@ def tell(text: str, waiting: Waiting = _for_ever) -> None:
         write(sys.stderr, f"tensorwire: {text}\n".encode(), waiting)
 
 
+def _descriptor(sink: TextIO) -> int | None:
+    """None: it is a file of Python's alone. What stands in for a file, as in a notebook, may name
+    the descriptor of that, and writes elsewhere."""
+    try:
+        return sink.fileno() if isinstance(sink, io.TextIOWrapper) else None
+    except OSError:
+        return None
+
+
 def write(sink: TextIO, data: bytes, waiting: Waiting) -> bool:
     """Returns False when the reader was given up. Raises OSError, as BrokenPipeError where the
     reader has gone."""
-    try:
-        descriptor = sink.fileno()
-    except (AttributeError, OSError, ValueError):  # a file of Python's alone
+    descriptor = _descriptor(sink)
+    if descriptor is None:
         encoding = getattr(sink, "encoding", None) or "utf-8"
         text = data.decode(errors="replace")
         sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
