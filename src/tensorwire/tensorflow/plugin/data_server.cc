@@ -62,6 +62,9 @@ absl::Status DataServer::start(WorkerService* worker, const std::string& host,
   std::unique_ptr<DataServer> made(new DataServer(worker, std::move(planned)));
   tw_status status{};
   if (core().server_create(kMaxMessage, &made->server_, &status) != TW_OK) return status_of(status);
+  // A step's tensors are all asked for at once, and TensorFlow holds what it has made of them: to
+  // refuse one would end the step.
+  core().server_limit_unread(made->server_, -1);
   // Those of one host meet at a socket file, the others at one TCP port.
   for (const bool local : {true, false}) {
     std::vector<absl::string_view> names;
