@@ -97,6 +97,8 @@ absl::Status DataServer::start(WorkerService* worker, const std::string& host,
   made->dispatcher_ =
       start_thread("tensorwire-serve", [server = made.get()] { server->dispatch(); });
   made->watcher_ = start_thread("tensorwire-cut", [server = made.get()] { server->watch(); });
+  if (!made->dispatcher_.joinable() || !made->watcher_.joinable())
+    return absl::ResourceExhaustedError("no threads to serve peers");
   *out = std::move(made);
   return absl::OkStatus();
 }
@@ -173,14 +175,14 @@ void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const wire::
   if (planned_) {
     // From here on the step is one that was there before anything that is agreed on later.
     const auto rendezvous = environment.rendezvous_mgr->Find(request.step);
-    switch (planned_->asked(request.step, request.key)) {
+    switch (planned_->asked(served->call(), request.step, request.key)) {
       case PlannedSends::Answer::kTensor:
         break;
       case PlannedSends::Answer::kPushed:
         return served->answer_pushed();
       case PlannedSends::Answer::kLost:
         return served->answer(
-            absl::UnavailableError("the tensor was sent ahead on a connection that has been lost"));
+            absl::UnavailableError("the tensor was sent ahead on another connection"));
     }
     return recv_local(served, key);
   }
