@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: servers.
+#include <limits>
+
 #include "abi/abi.h"
 
 using namespace tw;
@@ -12,6 +14,10 @@ int tw_server_create(int64_t max_message, tw_server** out, tw_status* status) tr
   return TW_OK;
 } catch (const std::bad_alloc&) {
   return no_memory(status);
+}
+
+void tw_server_limit_unread(tw_server* server, int64_t bytes) {
+  of(server)->limit_unread(limit_of(bytes).value_or(std::numeric_limits<size_t>::max()));
 }
 
 void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]) {

@@ -71,7 +71,10 @@ Result<Ref<Server>> Server::create(std::optional<uint64_t> max_message) {
 }
 
 Server::Server(Runtime& runtime, std::unique_ptr<Poller> poller, uint64_t max_message)
-    : runtime_(runtime), max_message_(max_message), poller_(std::move(poller)) {
+    : runtime_(runtime),
+      max_message_(max_message),
+      most_unread_(runtime.settings().unread_bytes),
+      poller_(std::move(poller)) {
   listener_ = make_ref<meet::Listener>(
       runtime_, *poller_, [this](meet::Connected connected) { arrived(std::move(connected)); });
 }

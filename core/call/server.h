@@ -2,6 +2,7 @@
 // Who serves: listens, takes in links, and hands out the calls that arrive on them.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <list>
 #include <map>
@@ -82,6 +83,10 @@ class Server final : public RefCounted {
   // `max_message`: bytes of a message that a peer may send; nothing: as the settings say.
   static Result<Ref<Server>> create(std::optional<uint64_t> max_message = std::nullopt);
 
+  // Bytes of replies that may wait for one client, instead of what the settings say.
+  void limit_unread(size_t bytes) { most_unread_.store(bytes, std::memory_order_relaxed); }
+  size_t most_unread() const { return most_unread_.load(std::memory_order_relaxed); }
+
   const wire::InstanceId& instance() const { return runtime_.instance(); }
   meet::Listener& listener() { return *listener_; }
 
@@ -131,6 +136,7 @@ class Server final : public RefCounted {
   Runtime& runtime_;
   const Birthplace home_;
   const uint64_t max_message_;
+  std::atomic<size_t> most_unread_;
   const std::unique_ptr<Poller> poller_;
   Ref<meet::Listener> listener_;
 

@@ -30,7 +30,7 @@ ServerCall::ServerCall(Ref<ServerPort> port, uint64_t stream, Nanos deadline,
                        ReceivedMetadata metadata, std::string_view method)
     : Call(std::move(port), stream, deadline), metadata_(std::move(metadata)), method_(method) {}
 
-size_t ServerCall::most_unread() const { return link_.runtime().settings().unread_bytes; }
+size_t ServerCall::most_unread() const { return server_port().server_->most_unread(); }
 
 ServerPort& ServerCall::server_port() const { return static_cast<ServerPort&>(*port_); }
 

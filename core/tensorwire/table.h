@@ -198,7 +198,8 @@ enum { TW_TABLE_VERSION = 18 };
   ENTRY(algorithm, tw_algorithm)                     \
   ENTRY(peer_unary_into, tw_peer_unary_into)         \
   ENTRY(quota_copied, tw_quota_copied)               \
-  ENTRY(call_details, tw_call_details)
+  ENTRY(call_details, tw_call_details)               \
+  ENTRY(server_limit_unread, tw_server_limit_unread)
 
 typedef struct tw_table {
   uint32_t version;

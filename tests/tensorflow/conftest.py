@@ -126,9 +126,11 @@ def eventually(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> N
         time.sleep(0.02)
 
 
-def session_as_written(tf: Any, target: str) -> Any:
-    """Runs graphs without rewriting them."""
-    config = tf.compat.v1.ConfigProto(operation_timeout_in_ms=60_000)
+def session_as_written(tf: Any, target: str, *, isolated: bool = False) -> Any:
+    """Runs graphs without rewriting them. isolated: it has a worker cache of its own."""
+    config = tf.compat.v1.ConfigProto(
+        operation_timeout_in_ms=60_000, isolate_session_state=isolated
+    )
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     return tf.compat.v1.Session(target, config=config)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -271,9 +273,7 @@ def test_an_error_of_the_sender_arrives_as_it_is(tensorflow: Any) -> None:
 
 def test_a_full_arena_fails_nothing(tensorflow: Any) -> None:
     tf = tensorflow
-    # Less than all parts, and more than is left of them once one lies in the arena: so much may
-    # wait for the worker at a time.
-    capacity = 64 << 20
+    capacity = 64 << 20  # less than all parts
     with (
         running(PAIR, TENSORWIRE_BUFFER_BYTES=str(capacity)) as cluster,
         tf.Graph().as_default(),
@@ -293,6 +293,75 @@ def test_a_full_arena_fails_nothing(tensorflow: Any) -> None:
         stats = cluster.stats("ps")
         assert stats["allocated_elsewhere"] > 0
         assert stats["arena_high_water"] <= capacity
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_step_reads_more_than_the_arena_may_hold(tensorflow: Any, transport: str) -> None:
+    """All of it waits for the worker at a time, because a step asks for all of its tensors at
+    once."""
+    tf = tensorflow
+    capacity = 16 << 20
+    environment = {
+        "TENSORWIRE_BUFFER_BYTES": str(capacity),
+        "TENSORWIRE_TRANSPORT": transport,
+    }
+    with running(PAIR, **environment) as cluster, tf.Graph().as_default():
+        with tf.device(PS):
+            variables = [
+                tf.compat.v1.get_variable(
+                    f"v{number}",
+                    [capacity // 4 // 4],
+                    initializer=tf.compat.v1.ones_initializer(),
+                    use_resource=True,
+                )
+                for number in range(12)
+            ]
+        with tf.device(WORKER):
+            total = tf.add_n([tf.reduce_sum(each.read_value()) for each in variables])
+        with session(tf, cluster.target("worker")) as run:
+            run.run(tf.compat.v1.global_variables_initializer())
+            for _ in range(3):
+                assert run.run(total) == 12 * capacity // 4 // 4
+
+
+UNKNOWN_TASK = """
+import os
+import sys
+import tensorflow as tf
+import tensorwire.tensorflow as tt
+
+tf.constant(1.0)  # TensorFlow has made its devices
+tt.enable()
+try:
+    tf.distribute.Server(
+        {"ps": ["127.0.0.1:0"]},
+        job_name=sys.argv[1],
+        task_index=int(sys.argv[2]),
+        protocol=tt.PROTOCOL,
+    )
+except tf.errors.OpError as error:
+    print(error.message, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "task", "why"),
+    [
+        ("ps", "-1", 'Task -1 was not defined in job "ps"'),
+        ("ps", "7", 'Task 7 was not defined in job "ps"'),
+        ("worker", "0", 'Job "worker" was not defined in cluster'),
+    ],
+)
+def test_a_task_that_is_not_in_the_cluster(tensorflow: Any, job: str, task: str, why: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNKNOWN_TASK, job, task],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == (f"{why}\n", 0), done.stderr
 
 
 def test_a_thousand_steps_leave_nothing_behind(tensorflow: Any) -> None:

@@ -2,6 +2,7 @@
 // A peer that takes its replies slowly, or not at all: it holds up no worker, keeps no more memory
 // than it may, and loses what it has given up.
 #include <atomic>
+#include <limits>
 #include <optional>
 
 #include "test/call/world.h"
@@ -165,6 +166,16 @@ TEST_CASE("slow reader: it keeps no more memory waiting than the arena may hold"
   const auto link = ports_of(library.house.server()).at(0);
   CHECK(link->stats().sent.pushed_segments == static_cast<uint64_t>(fit));
   CHECK(library.house.server().active() == 1);  // it still sends
+}
+
+TEST_CASE("slow reader: a server may let as much wait for it as there is") {
+  Library library(Keeper::How::kHold, 1);
+  library.house.server().limit_unread(std::numeric_limits<size_t>::max());
+  Reader reader(library.house);
+  const int more = static_cast<int>(runtime().settings().unread_bytes / kLarge) + 3;
+  for (int i = 0; i < more; ++i) reader.call(static_cast<uint64_t>(i) + 1, "/t/Large");
+  CHECK(eventually([&] { return library.left == more; }));
+  CHECK(library.kept == more);
 }
 
 }  // namespace

@@ -31,53 +31,107 @@ namespace tf = ::tensorflow;
 
 namespace {
 
-// One buffer on its way from another worker. Deletes itself when it has ended.
-class BufferReceive final : public Completion {
+// One buffer on its way from another worker. It first finds its way, and may be cancelled
+// meanwhile.
+class BufferReceive final : public Completion, public std::enable_shared_from_this<BufferReceive> {
  public:
-  BufferReceive(std::string task, std::shared_ptr<PeerLink> link, tf::Tensor* to,
-                std::vector<tf::CancellationManager*> cancellers, tf::StatusCallback done)
-      : task_(std::move(task)), link_(std::move(link)), to_(to), done_(std::move(done)) {
+  BufferReceive(std::string task, wire::Request request, tf::Tensor* to,
+                std::function<void(const tf::StatusCallback&)> by_grpc, tf::StatusCallback done)
+      : task_(std::move(task)),
+        request_(std::move(request)),
+        to_(to),
+        by_grpc_(std::move(by_grpc)),
+        done_(std::move(done)) {}
+
+  // What waits for a way to be found keeps it, and so does a call that is under way.
+  void begin(const SharedWorkerCache& workers,
+             std::initializer_list<tf::CancellationManager*> cancellers) {
     for (tf::CancellationManager* canceller : cancellers)
       if (canceller) registered_.emplace_back(canceller, canceller->get_cancellation_token());
-  }
-
-  void start(const wire::Request& request) {
-    for (const auto& [canceller, token] : registered_) {
-      if (!canceller->RegisterCallback(token, [this] { cancel(); })) cancel();
-    }
-    const std::string bytes = wire::encode_request(request);
-    const tw_segment segment{bytes.data(), bytes.size()};
-    tw_client_call* call = nullptr;
-    tw_status failure{};
-    int result = TW_CODE_CANCELLED;
-    bool cancelled;
+    const auto self = shared_from_this();
+    bool cancelled = false;
+    for (const auto& [canceller, token] : registered_)
+      cancelled |= !canceller->RegisterCallback(token, [this] { cancel(); });
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      cancelled = cancelled_;
+      cancelled |= cancelled_;
+      phase_ = cancelled ? Phase::kEnded : Phase::kFinding;
     }
-    if (!cancelled)
-      result = core().peer_start(link_->get(), kRecvBuf.data(), kRecvBuf.size(), kNoPairs,
-                                 {&segment, 1, nullptr}, 1, nullptr, &call, &failure);
-    if (result != TW_OK)
-      return end(cancelled ? absl::CancelledError("the collective was cancelled")
-                           : remote_error(result, failure.details));
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      call_ = call;
-      cancelled = cancelled_;
-    }
-    if (cancelled) cancel();
-    when_ended(call, this);
+    if (cancelled) return end(was_cancelled());
+    if (std::optional<Way> way = known_way(workers, task_))
+      go(*std::move(way));
+    else
+      find_way(workers, task_, [self](Way found) { self->go(std::move(found)); });
   }
 
  private:
+  enum class Phase { kNew, kFinding, kCall, kEnded };
+
+  static absl::Status was_cancelled() {
+    return absl::CancelledError("the collective was cancelled");
+  }
+
+  // False: it was cancelled while it was looking for its way, and has ended.
+  bool enter(Phase phase) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (phase_ == Phase::kEnded) return false;
+    phase_ = phase;
+    return true;
+  }
+
+  void go(Way way) {
+    if (way.kind == Way::kLink) return go_by_link(std::move(way.link));
+    if (!enter(Phase::kEnded)) return;
+    if (way.kind == Way::kNone) return end(way.why);
+    deregister();
+    by_grpc_(done_);
+  }
+
+  void go_by_link(std::shared_ptr<PeerLink> link) {
+    if (!enter(Phase::kFinding)) return;
+    link_ = std::move(link);
+    const std::string bytes = wire::encode_request(request_);
+    const tw_segment segment{bytes.data(), bytes.size()};
+    tw_client_call* call = nullptr;
+    tw_status failure{};
+    const int result = core().peer_start(link_->get(), kRecvBuf.data(), kRecvBuf.size(), kNoPairs,
+                                         {&segment, 1, nullptr}, 1, nullptr, &call, &failure);
+    if (result != TW_OK) {
+      if (enter(Phase::kEnded)) end(remote_error(result, failure.details));
+      return;
+    }
+    self_ = shared_from_this();
+    bool cancelled;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      cancelled = phase_ == Phase::kEnded;
+      if (!cancelled) {
+        phase_ = Phase::kCall;
+        call_ = call;
+      }
+    }
+    if (cancelled) {
+      core().call_cancel(call, TW_CODE_CANCELLED, "the collective was cancelled");
+      core().call_release(call);
+      self_.reset();
+      return;
+    }
+    when_ended(call, this);
+  }
+
+  // Who cancels has locks that the end needs.
   void cancel() {
     std::lock_guard<std::mutex> lock(mutex_);
     cancelled_ = true;
+    if (phase_ == Phase::kFinding) {
+      phase_ = Phase::kEnded;
+      run_soon([self = shared_from_this()] { self->end(was_cancelled()); });
+    }
     if (call_) core().call_cancel(call_, TW_CODE_CANCELLED, "the collective was cancelled");
   }
 
   void call_ended() override {
+    const std::shared_ptr<BufferReceive> self = std::move(self_);
     // Waits for callbacks that are under way, so they must be gone before the call is.
     deregister();
     int32_t code = 0;
@@ -109,7 +163,6 @@ class BufferReceive final : public Completion {
   void end(const absl::Status& status) {
     deregister();
     const tf::StatusCallback done = std::move(done_);
-    delete this;
     done(status);
   }
 
@@ -120,11 +173,16 @@ class BufferReceive final : public Completion {
   }
 
   const std::string task_;
-  const std::shared_ptr<PeerLink> link_;
+  const wire::Request request_;
   tf::Tensor* const to_;
+  const std::function<void(const tf::StatusCallback&)> by_grpc_;
   tf::StatusCallback done_;
   std::vector<std::pair<tf::CancellationManager*, tf::CancellationToken>> registered_;
+  std::shared_ptr<PeerLink> link_;
+  std::shared_ptr<BufferReceive> self_;  // while a call is under way
+
   std::mutex mutex_;  // guards what follows
+  Phase phase_ = Phase::kNew;
   bool cancelled_ = false;
   tw_client_call* call_ = nullptr;
 };
@@ -138,6 +196,9 @@ class RemoteAccess final : public tf::CollectiveRemoteAccessDistributed {
                                           step, task),
         workers_(std::move(workers)) {}
 
+  // Which owns this.
+  void belong_to(tf::CollectiveExecutor* executor) { executor_ = executor; }
+
   void RecvFromPeer(const std::string& peer_device, const std::string& peer_task,
                     bool peer_is_local, const std::string& key, tf::Device* to_device,
                     tf::DeviceContext* to_device_context,
@@ -145,37 +206,35 @@ class RemoteAccess final : public tf::CollectiveRemoteAccessDistributed {
                     const tf::DeviceLocality& client_locality, int stream_index,
                     tf::CancellationManager* cancellation,
                     const tf::StatusCallback& done) override {
-    const auto by_grpc = [=, this_ = this] {
+    const auto by_grpc = [=, this_ = this](const tf::StatusCallback& ended) {
       if (!peer_is_local) count(statistics().collective_grpc);
       this_->CollectiveRemoteAccessDistributed::RecvFromPeer(
           peer_device, peer_task, peer_is_local, key, to_device, to_device_context, to_attributes,
-          to, client_locality, stream_index, cancellation, done);
+          to, client_locality, stream_index, cancellation, ended);
     };
     tf::DeviceAttributes attributes;
     if (peer_is_local || to_device->attributes().device_type() != "CPU" ||
         !dev_resolver_->GetDeviceAttributes(peer_device, &attributes).ok() ||
         attributes.device_type() != "CPU")
-      return by_grpc();
+      return by_grpc(done);
     wire::Request request;
     request.step = step_id_;
     request.incarnation = attributes.incarnation();
     request.key = key;
     request.device = peer_device;
-    const auto go = [=, this_ = this](Way way) {
-      if (way.kind == Way::kNone) return done(way.why);
-      if (way.kind != Way::kLink) return by_grpc();
-      (new BufferReceive(peer_task, std::move(way.link), to,
-                         {&this_->abortion_cancel_mgr_, cancellation}, done))
-          ->start(request);
-    };
-    if (std::optional<Way> way = known_way(workers_, peer_task))
-      go(*std::move(way));
-    else
-      find_way(workers_, peer_task, go);
+    // A collective that has run into its timeout has ended, and so may its step, while this waits.
+    executor_->Ref();
+    std::make_shared<BufferReceive>(peer_task, std::move(request), to, by_grpc,
+                                    [executor = executor_, done](const absl::Status& status) {
+                                      done(status);
+                                      executor->Unref();
+                                    })
+        ->begin(workers_, {&abortion_cancel_mgr_, cancellation});
   }
 
  private:
   const SharedWorkerCache workers_;
+  tf::CollectiveExecutor* executor_ = nullptr;
 };
 
 // The groups of one definition of the cluster.
@@ -318,7 +377,9 @@ class Manager final : public tf::RpcCollectiveExecutorMgr {
   tf::CollectiveExecutor* Create(int64_t step) override {
     auto* const access =
         new RemoteAccess(dev_mgr_, dev_resolver_.get(), work_queue_, workers_, step, task_name_);
-    return new Executor(this, access, step, dev_mgr_, work_queue_, groups_);
+    auto* const executor = new Executor(this, access, step, dev_mgr_, work_queue_, groups_);
+    access->belong_to(executor);
+    return executor;
   }
 
  private:

@@ -62,6 +62,9 @@ absl::Status DataServer::start(WorkerService* worker, const std::string& host,
   std::unique_ptr<DataServer> made(new DataServer(worker, std::move(planned)));
   tw_status status{};
   if (core().server_create(kMaxMessage, &made->server_, &status) != TW_OK) return status_of(status);
+  // A step's tensors are all asked for at once, and TensorFlow holds what it has made of them: to
+  // refuse one would end the step.
+  core().server_limit_unread(made->server_, -1);
   // Those of one host meet at a socket file, the others at one TCP port.
   for (const bool local : {true, false}) {
     std::vector<absl::string_view> names;
@@ -94,6 +97,8 @@ absl::Status DataServer::start(WorkerService* worker, const std::string& host,
   made->dispatcher_ =
       start_thread("tensorwire-serve", [server = made.get()] { server->dispatch(); });
   made->watcher_ = start_thread("tensorwire-cut", [server = made.get()] { server->watch(); });
+  if (!made->dispatcher_.joinable() || !made->watcher_.joinable())
+    return absl::ResourceExhaustedError("no threads to serve peers");
   *out = std::move(made);
   return absl::OkStatus();
 }
@@ -170,14 +175,14 @@ void DataServer::recv_tensor(const std::shared_ptr<Served>& served, const wire::
   if (planned_) {
     // From here on the step is one that was there before anything that is agreed on later.
     const auto rendezvous = environment.rendezvous_mgr->Find(request.step);
-    switch (planned_->asked(request.step, request.key)) {
+    switch (planned_->asked(served->call(), request.step, request.key)) {
       case PlannedSends::Answer::kTensor:
         break;
       case PlannedSends::Answer::kPushed:
         return served->answer_pushed();
       case PlannedSends::Answer::kLost:
         return served->answer(
-            absl::UnavailableError("the tensor was sent ahead on a connection that has been lost"));
+            absl::UnavailableError("the tensor was sent ahead on another connection"));
     }
     return recv_local(served, key);
   }

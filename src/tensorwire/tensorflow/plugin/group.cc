@@ -29,6 +29,8 @@ constexpr size_t kMaxWaiting = 1 << 20;
 
 constexpr const char* kHost = "TENSORWIRE_GROUP_HOST";
 
+absl::Status closed() { return absl::CancelledError("the worker's cluster is defined anew"); }
+
 int report(tw_status* status, const absl::Status& why) {
   *status = {};
   status->code = static_cast<int>(why.code());
@@ -54,7 +56,10 @@ void Group::begin(Work work) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (phase_ == Phase::kNew) {
       phase_ = Phase::kMeeting;
-      start_thread("tensorwire-team", [self = shared_from_this()] { self->meet(); }).detach();
+      if (!start_detached("tensorwire-team", [self = shared_from_this()] { self->meet(); })) {
+        phase_ = Phase::kOver;
+        failure_ = absl::ResourceExhaustedError("no thread for a group of collectives");
+      }
     }
     if (phase_ == Phase::kMeeting || phase_ == Phase::kTogether) {
       ticket = ++last_ticket_;
@@ -90,7 +95,7 @@ void Group::close() {
     idle = waiting_.empty() && !running_;
     changed_.notify_all();
   }
-  if (!idle) return abort(absl::CancelledError("the worker's cluster is defined anew"));
+  if (!idle) return abort(closed());
   attendance_.stop();
 }
 
@@ -149,8 +154,9 @@ void Group::meet() {
     return;
   }
   count(statistics().groups);
-  if (first())
-    start_thread("tensorwire-turn", [self = shared_from_this()] { self->run_turns(); }).detach();
+  if (first() &&
+      !start_detached("tensorwire-turn", [self = shared_from_this()] { self->run_turns(); }))
+    return abort(absl::ResourceExhaustedError("no thread for a group of collectives"));
   for (const uint64_t ticket : tickets) announce(ticket);
   take_messages();
 }
@@ -345,6 +351,7 @@ void Group::run(uint64_t ticket) {
 // ---- its end ----
 
 absl::Status Group::error_of(const tw_status& status) const {
+  if (status.code == TW_CODE_OK) return closed();  // a wait was interrupted
   return {static_cast<absl::StatusCode>(status.code),
           absl::StrCat(status.details, "; the ranks of the collective are, in this order: ",
                        absl::StrJoin(seat_.tasks, ", "))};

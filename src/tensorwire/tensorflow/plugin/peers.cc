@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peers.h"
 
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -34,25 +35,52 @@ constexpr int64_t kConnectNs = 5'000'000'000;
 // Links by where they lead: workers that are reached through several caches share one.
 class Links {
  public:
-  std::shared_ptr<PeerLink> find(const std::string& where) {
+  // Makes the link that leads there, unless there is one. Whoever wants it while it is being made
+  // waits, and gets what comes of it.
+  template <class Make>
+  std::shared_ptr<PeerLink> find_or(const std::string& where, tw_status* why, const Make& make) {
+    std::shared_ptr<Making> making;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (std::shared_ptr<PeerLink> link = find(where)) return link;
+      if (const auto at = making_.find(where); at != making_.end()) {
+        making = at->second;
+        made_.wait(lock, [&] { return making->over; });
+        *why = making->why;
+        return making->link;
+      }
+      making = making_.emplace(where, std::make_shared<Making>()).first->second;
+    }
+    std::shared_ptr<PeerLink> link = make(why);
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto at = links_.find(where);
-    if (at == links_.end()) return nullptr;
-    auto link = at->second.lock();
-    if (link && link->alive()) return link;
-    links_.erase(at);
-    return nullptr;
-  }
-  void add(const std::string& where, const std::shared_ptr<PeerLink>& link) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    for (auto at = links_.begin(); at != links_.end();)
-      at = at->second.expired() ? links_.erase(at) : std::next(at);
-    links_[where] = link;
+    making->over = true;
+    making->link = link;
+    making->why = *why;
+    making_.erase(where);
+    if (link) links_[where] = link;
+    made_.notify_all();
+    return link;
   }
 
  private:
+  struct Making {
+    bool over = false;
+    std::shared_ptr<PeerLink> link;  // null: see `why`
+    tw_status why{};
+  };
+
+  std::shared_ptr<PeerLink> find(const std::string& where) {
+    for (auto at = links_.begin(); at != links_.end();)
+      at = at->second.expired() ? links_.erase(at) : std::next(at);
+    const auto at = links_.find(where);
+    std::shared_ptr<PeerLink> link = at == links_.end() ? nullptr : at->second.lock();
+    return link && link->alive() ? link : nullptr;
+  }
+
   std::mutex mutex_;  // guards what follows
+  std::condition_variable made_;
   std::map<std::string, std::weak_ptr<PeerLink>> links_;
+  std::map<std::string, std::shared_ptr<Making>> making_;
 };
 
 Links& links() {
@@ -149,25 +177,28 @@ class Attempt {
   int connect(const char* address, tw_status* why) {
     const absl::string_view instance(reinterpret_cast<const char*>(welcome_.instance),
                                      sizeof welcome_.instance);
-    const std::string where = absl::StrCat(instance, address);
-    link_ = links().find(where);
-    if (link_) return TW_OK;
+    *why = {};
+    link_ = links().find_or(absl::StrCat(instance, address), why,
+                            [&](tw_status* failure) { return make_link(address, failure); });
+    return link_ ? TW_OK : why->code;
+  }
+
+  // Null: it cannot be made.
+  std::shared_ptr<PeerLink> make_link(const char* address, tw_status* why) const {
     const tw_invitation invitation{address,           welcome_.session, welcome_.secret,
                                    welcome_.instance, welcome_.hello,   sizeof welcome_.hello,
                                    kMaxMessage,       {-1, -1, -1}};
     tw_link* link = nullptr;
-    const int result = core().connect(&invitation, nullptr, kConnectNs, &link, why);
-    if (result != TW_OK) return result;
-    Transport* const by = find_transport(core().peer_transport(link));
-    if (!by) {
-      core().link_release(link);
-      *why = {};
-      why->code = TW_CODE_INTERNAL;
-      return TW_CODE_INTERNAL;
+    if (const int result = core().connect(&invitation, nullptr, kConnectNs, &link, why);
+        result != TW_OK) {
+      why->code = result;
+      return nullptr;
     }
-    link_ = std::make_shared<PeerLink>(link, *by);
-    links().add(where, link_);
-    return TW_OK;
+    if (Transport* const by = find_transport(core().peer_transport(link)))
+      return std::make_shared<PeerLink>(link, *by);
+    core().link_release(link);
+    why->code = TW_CODE_INTERNAL;
+    return nullptr;
   }
 
   void missed(const char* transport, const char* why, bool tried) {
@@ -197,24 +228,25 @@ struct Entry {
 
   // The way; nothing: it is worth waiting for an answer of the worker's. A way that is known is
   // used while the worker is asked anew, because that may take long. *ask: somebody has to.
-  std::optional<Way> consult(bool* ask) {
+  std::optional<Way> consult(bool* ask, std::optional<Way>* lost) {
     if (!route->get()) return without_link(Way::kNoLink, route->why_not());
-    look();
+    look(lost);
     const tw_advice advice = core().route_consult(route->get());
     *ask = advice.begin;
     if (advice.use == TW_USE_ATTEMPT) return std::nullopt;
     return way;
   }
 
-  // Whether the link is still alive.
-  void look() {
+  // Whether the link is still alive. *lost: it is not, and whoever has the lock lets go of it
+  // without, because that may end the link.
+  void look(std::optional<Way>* lost) {
     if (!way || way->kind != Way::kLink || way->link->alive()) return;
     tw_status why{};
     core().peer_death(way->link->get(), &why);
     count(way->link->by().failed);
     core().route_lost(route->get(), why.details);
     warn();
-    way = without_link(Way::kNoLink, status_of(why));
+    *lost = std::exchange(way, without_link(Way::kNoLink, status_of(why)));
   }
 
   // Of a transport that is passed over from now on.
@@ -244,14 +276,14 @@ class Peers {
   // The way; nothing: `then`, if there is one, will be called with it.
   std::optional<Way> find(const SharedWorkerCache& workers, const std::string& task,
                           std::function<void(Way)> then) {
-    std::optional<Way> way;
+    std::optional<Way> way, lost;
     std::shared_ptr<Route> route;
     bool begin = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       Entry& entry = caches_[workers].try_emplace(task, task).first->second;
       route = entry.route;
-      way = entry.consult(&begin);
+      way = entry.consult(&begin, &lost);
       if (!way && then) entry.waiting.push_back(std::move(then));
     }
     if (begin) ask(workers, task, std::move(route));
@@ -298,14 +330,14 @@ class Peers {
                         absl::NotFoundError(absl::StrCat("no worker is known as ", task)));
     add_field(&question->request, wire::Field::kPeer, hello);
     question->options.SetTimeout(kGetStatusMs);
-    question->worker->GetStatusAsync(&question->options, &question->request, &question->response,
-                                     /*fail_fast=*/true,
-                                     [this, question](const absl::Status& status) {
-                                       // Connecting blocks, and this thread is gRPC's.
-                                       start_thread("tensorwire-ask", [this, question, status] {
-                                         answered(*question, status);
-                                       }).detach();
-                                     });
+    question->worker->GetStatusAsync(
+        &question->options, &question->request, &question->response,
+        /*fail_fast=*/true, [this, question](const absl::Status& status) {
+          // Connecting blocks, and this thread is gRPC's.
+          if (!start_detached("tensorwire-ask",
+                              [this, question, status] { answered(*question, status); }))
+            answered(*question, absl::ResourceExhaustedError("no thread to make a link"));
+        });
   }
 
   void answered(Question& question, const absl::Status& status) {
@@ -343,14 +375,14 @@ class Peers {
   // failure: what came of asking, where that is not a link.
   void settle(const Question& question, Way way, int failure) {
     std::vector<std::function<void(Way)>> waiting;
-    std::vector<Entries> ended;  // let go of without the lock
-    std::optional<Way> before;   // the same
+    std::vector<Entries> ended;       // let go of without the lock
+    std::optional<Way> before, lost;  // the same
     {
       std::lock_guard<std::mutex> lock(mutex_);
       ended = take_ended();
       Entry& entry =
           caches_[question.workers].try_emplace(question.task, question.task).first->second;
-      entry.look();
+      entry.look(&lost);
       if (way.kind == Way::kLink) {
         core().route_linked(question.route->get(), way.link->by().name.c_str());
       } else {

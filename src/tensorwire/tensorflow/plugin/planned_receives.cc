@@ -269,10 +269,14 @@ bool PlannedReceives::open() {
     over_ = true;
     return false;
   }
-  start_thread("tensorwire-plan", [self = shared_from_this(), call = call_] {
-    self->run(call);
-  }).detach();
-  return true;
+  if (start_detached("tensorwire-plan",
+                     [self = shared_from_this(), call = call_] { self->run(call); }))
+    return true;
+  tw_client_call* const unheard = std::exchange(call_, nullptr);
+  over_ = true;
+  core().call_cancel(unheard, TW_CODE_RESOURCE_EXHAUSTED, "no thread to listen to the sender");
+  core().call_release(unheard);
+  return false;
 }
 
 // ---- what the sender says ----

@@ -85,10 +85,11 @@ PlannedSends::~PlannedSends() {
 
 void PlannedSends::open(tw_server_call* call, WorkerService* worker) {
   std::shared_ptr<Subscriber> subscriber;
-  bool another = false;
+  bool another = false, heard;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!thread_.joinable()) thread_ = start_thread("tensorwire-plan", [this] { run(); });
+    heard = thread_.joinable();
     subscriber = std::make_shared<Subscriber>(++last_, call, worker);
     for (const auto& each : subscribers_) another |= each.second->process == subscriber->process;
     subscribers_.emplace(subscriber->id, subscriber);
@@ -98,7 +99,8 @@ void PlannedSends::open(tw_server_call* call, WorkerService* worker) {
     count(statistics().plans_refused);
     return close(subscriber, absl::ResourceExhaustedError("a link has one stream of the plan"));
   }
-  if (!core().call_notify(call, TW_ON_MESSAGE, events_, subscriber->id << kTaskBits | kMessage))
+  if (!heard ||
+      !core().call_notify(call, TW_ON_MESSAGE, events_, subscriber->id << kTaskBits | kMessage))
     close(subscriber, absl::ResourceExhaustedError("the worker has no memory left for a plan"));
 }
 
@@ -143,7 +145,7 @@ void PlannedSends::clean_up_all() {
 void PlannedSends::finish(int64_t id, Step* step) {
   for (const Share& each : step->shares) {
     if (each.with->over) continue;
-    if (!each.excluded) --each.with->steps;
+    if (!each.excluded || each.pushed) --each.with->steps;
     each.with->messages.add({wire::PlanKind::kEnded, 0, id, {}});
     if (each.with->messages.full()) wake(each.with.get());
   }
@@ -163,7 +165,7 @@ PlannedSends::Share* PlannedSends::share(int64_t id, Step* step,
                                          const std::shared_ptr<Subscriber>& with) {
   for (Share& each : step->shares)
     if (each.with == with) return &each;
-  step->shares.push_back({with, false});
+  step->shares.push_back({with, false, false});
   ++with->steps;
   if (with->steps > kMostSteps) exclude(id, step, with);
   return &step->shares.back();
@@ -176,9 +178,9 @@ void PlannedSends::exclude(int64_t id, Step* step, const std::shared_ptr<Subscri
   if (of && of->excluded) return;
   if (of) {
     of->excluded = true;
-    --with->steps;
+    if (!of->pushed) --with->steps;
   } else {
-    step->shares.push_back({with, true});
+    step->shares.push_back({with, true, false});
   }
   with->messages.add({wire::PlanKind::kExcluded, 0, id, {}});
   wake(with.get());
@@ -248,21 +250,29 @@ PlannedSends::Taken PlannedSends::take(int64_t step, absl::string_view key,
   } else {
     edge->of->messages.add(record);
   }
-  sent.pushed = true;
+  sent.pushed = mine->pushed = true;
   count(statistics().served_planned);
   if (edge->of->messages.full()) return Taken::kFull;
   wake(edge->of.get());
   return Taken::kYes;
 }
 
-PlannedSends::Answer PlannedSends::asked(int64_t step, const std::string& key) {
+PlannedSends::Answer PlannedSends::asked(tw_server_call* call, int64_t step,
+                                         const std::string& key) {
+  const std::unique_ptr<tw_peer, void (*)(tw_peer*)> process(core().call_process(call),
+                                                             core().peer_release);
   std::lock_guard<std::mutex> lock(mutex_);
   const auto in = steps_.find(step);
   if (in == steps_.end()) return Answer::kTensor;
   if (const auto sent = in->second.sent.find(key); sent != in->second.sent.end()) {
     if (sent->second.pushed && !sent->second.referred) {
       sent->second.referred = true;
-      return sent->second.edge->of->over ? Answer::kLost : Answer::kPushed;
+      const std::shared_ptr<Subscriber>& to = sent->second.edge->of;
+      if (!to->over && to->process == process.get()) return Answer::kPushed;
+      // Whoever asks on another link would go without in each step.
+      if (const auto at = edges_.find(key); at != edges_.end() && at->second->of == to)
+        withdraw(at->second);
+      return Answer::kLost;
     }
     ++sent->second.asked;
     return Answer::kTensor;
@@ -455,7 +465,7 @@ void PlannedSends::close(const std::shared_ptr<Subscriber>& subscriber, const ab
     subscriber->messages.clear();
     subscribers_.erase(subscriber->id);
   }
-  const std::string details(why.message().substr(0, 4000));
+  const std::string details = wire::encode_details(view_of(why.message()));
   core().call_finish(subscriber->call, static_cast<int>(why.code()), details.data(), details.size(),
                      kNoPairs, kNoPayload, nullptr, nullptr);
 }

@@ -53,10 +53,10 @@ class PlannedSends {
   enum class Answer {
     kTensor,  // as soon as it is there; nobody pushes it any more
     kPushed,  // it was, or is about to be
-    kLost,    // it was, but that stream has ended
+    kLost,    // it was, but that stream has ended, or it is of another link
   };
   // What a call for a tensor is answered with. A rendezvous of the step is there meanwhile.
-  Answer asked(int64_t step, const std::string& key);
+  Answer asked(tw_server_call* call, int64_t step, const std::string& key);
 
  private:
   struct Subscriber;
@@ -65,6 +65,7 @@ class PlannedSends {
   struct Share {
     std::shared_ptr<Subscriber> with;
     bool excluded;  // nothing, from now on
+    bool pushed;    // something: it is among the subscriber's steps until it has ended
   };
   // What became of an edge in a step.
   struct Sent {

@@ -119,6 +119,11 @@ class Server final : public tf::GrpcServer {
   absl::Status open(tf::DeviceMgr* devices) {
     name_ = absl::StrCat("/job:", server_def().job_name(), "/replica:", server_def().replica(),
                          "/task:", server_def().task_index());
+    // Init() says what is wrong with the definition. Devices of such a name end the process.
+    std::string host;
+    int port = 0;
+    if (absl::Status status = GetHostAndPort(server_def(), &host, &port); !status.ok())
+      return status;
     // An eager context brings its own devices; else they are the server's to make.
     if (!devices && settings().enabled && settings().arena && !arena_adopted()) {
       if (absl::Status status =
