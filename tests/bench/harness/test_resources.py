@@ -30,7 +30,7 @@ def test_what_this_process_does_is_seen() -> None:
         before = time.process_time()
         while time.process_time() - before < 0.02:
             pass
-        kept = bytearray(os.urandom(8 << 20))
+        kept = bytearray(os.urandom(64 << 20))  # more than others give back meanwhile
         with (
             socket.create_server(("127.0.0.1", 0)) as listener,
             socket.create_connection(listener.getsockname()) as connection,
