@@ -278,6 +278,7 @@ def ended(*_):
     print("told", file=sys.stderr, flush=True)
     sys.exit(5)
 signal.signal(signal.SIGTERM, ended)
+signal.alarm(120)  # whoever was to tell it has failed
 print("ready", flush=True)
 signal.pause()
 """
