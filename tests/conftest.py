@@ -26,9 +26,10 @@ def pytest_configure() -> None:
     busy machine. What a shell's background job or ``nohup`` ignores, so would every process that a
     test starts and sends a signal to."""
     with suppress(ImportError):  # the environments of a few tests have none
-        from hypothesis import settings
+        from hypothesis import HealthCheck, settings
 
-        settings.register_profile("untimed", deadline=None)
+        slow = [HealthCheck.too_slow]
+        settings.register_profile("untimed", deadline=None, suppress_health_check=slow)
         settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -303,10 +303,7 @@ def test_what_ends_a_command_leaves_nothing_behind(
     number: signal.Signals, code: int, says: str, folders: dict[str, Path]
 ) -> None:
     command = [sys.executable, "-m", "tensorwire", "bench", "rpc", "--sizes", "8", "--seconds", "9"]
-    before = {  # what a child inherits
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    }
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a child inherits
     try:
         process = subprocess.Popen(
             command,
@@ -316,8 +313,7 @@ def test_what_ends_a_command_leaves_nothing_behind(
             env={**os.environ, **{name: str(path) for name, path in folders.items()}},
         )
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     said = process.stderr.readline()  # it measures, or is about to
     # The folder of a conversation, and the server's listener for shared memory.

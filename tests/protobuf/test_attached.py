@@ -372,7 +372,10 @@ def assign(message: Any, path: tuple[Any, ...], value: bytes) -> None:
         message[last] = value
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(places=st.dictionaries(paths, st.binary(max_size=5), max_size=6), inside=st.booleans())
 def test_attaching_is_assigning(
     everything: Any, places: dict[tuple[Any, ...], bytes], inside: bool

@@ -17,7 +17,10 @@ from tensorwire.protobuf import wire
 from tensorwire.protobuf.attached import Attached
 from tensorwire.protobuf.codec import Codec, _Deserializer
 
-QUICK = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(
+    max_examples=300,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def deserializer(kind: Any, least: int, views: bool | tuple[str, ...] = True) -> _Deserializer:

@@ -186,7 +186,7 @@ def depends_on_luck(program: dict[str, Any], shape: dict[str, Any]) -> bool:
 @settings(
     max_examples=500,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_calls(
     channels: dict[Pairing, Any], program: dict[str, Any], shape: dict[str, Any]

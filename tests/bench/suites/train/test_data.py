@@ -17,7 +17,9 @@ from hypothesis.extra import numpy as hnp
 from tensorwire.bench.suites.train import data
 from tensorwire.bench.suites.train.data import BrokenFileError, arrays, idx, records
 
-same_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+same_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 ARRAYS = hnp.arrays(np.uint8, hnp.array_shapes(min_dims=1, max_dims=3, max_side=6))
 
 
