@@ -142,8 +142,10 @@ def test_three_workers_over_tcp_and_a_step_that_is_cancelled(tensorflow: Any) ->
                     )
                 )
         with session(tf, cluster.target("worker")) as run:
+            # Long enough for the collective to begin: before, there is nothing that the others are
+            # told of.
             with pytest.raises(tf.errors.DeadlineExceededError):
-                run.run(fetches[1], options=together(tf, timeout_in_ms=300))
+                run.run(fetches[1], options=together(tf, timeout_in_ms=5000))
             with pytest.raises(tf.errors.OpError, match="aborted"):
                 run.run(fetches, options=together(tf))
 
