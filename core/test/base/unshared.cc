@@ -5,13 +5,14 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <utility>
+
+#include "test/base/child.h"
 
 namespace tw {
 namespace {
@@ -28,25 +29,6 @@ bool ended(const Fd& end) {
   return recv(end.get(), &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-// A child that lives as long as this.
-class Child {
- public:
-  Child() : pid_(fork()) {
-    if (pid_ == 0)
-      for (;;) pause();
-    REQUIRE(pid_ > 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-
- private:
-  const pid_t pid_;
-};
-
 // What a child answers to a question, by its exit status.
 template <class Question>
 bool in_a_child(Question&& question) {
@@ -62,7 +44,7 @@ TEST_CASE("unshared: the other end sees this process's end, whatever its childre
   auto [here, there] = pair_of_sockets();
   UnsharedFd mine(std::move(here));
   UnsharedFd moved(std::move(mine));
-  const Child child;
+  const test::Child child;
   CHECK_FALSE(ended(there));
   moved.reset();
   pollfd end{there.get(), POLLIN, 0};
