@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from rich.console import Console
 from tests.tensorflow import counters
 from typer.testing import CliRunner
 
-from tensorwire import signals
 from tensorwire.bench.harness.report import print_report
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.suites.train import compare, local
@@ -218,7 +218,7 @@ def test_a_comparison_that_sigterm_ends_keeps_the_runs_that_were_done(
         nonlocal runs
         runs += 1
         if runs > 3:
-            raise local.ClusterError(signals.TERMINATED, "ended by SIGTERM")
+            raise local.ClusterError(128 + signal.SIGTERM, "ended by SIGTERM")
         return local.Outcome([worker()], [])
 
     monkeypatch.setattr(local, "run", run)

@@ -118,9 +118,9 @@ def _end_as(code: int) -> None:
     """Where a signal to this process has ended a cluster: ends as it would have without one."""
     if code == INTERRUPTED:
         raise KeyboardInterrupt
-    if code == TERMINATED:
+    if code in TERMINATED:
         signal.raise_signal(signal.SIGTERM)  # whose handler knows how the command ends
-        raise SystemExit(TERMINATED)
+        raise SystemExit(code)
 
 
 def for_contender(options: Options, name: str) -> Options:
