@@ -253,7 +253,7 @@ def test_ctrl_c_at_any_moment_in_the_server_s_own_process_loses_no_item(
 ) -> None:
     child = start("local_between_alarms", end, 1500, 3000, capacity, latest)
     came, put, got, counted, waiting = (literal_eval(child.stdout.readline()) for _ in range(5))
-    assert came > 100
+    assert came > 20
     assert got == sorted(set(got)), "each once, in the order in which they were put"
     assert set(put) <= set(got)
     if end != "put":

@@ -525,7 +525,7 @@ def test_ctrl_c_at_any_moment_of_a_put_leaves_a_tensor_whole(
         came, put, got = (literal_eval(child.stdout.readline()) for _ in range(3))
     finally:
         child.kill()
-    assert came > 100
+    assert came > 20  # of 1,500 at most; on a busy host most come between two puts
     numbers = [number for (number,) in got]
     assert numbers == sorted({*numbers}), "each once, in the order in which they were put"
     assert {*put} <= {*numbers}
