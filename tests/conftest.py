@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.networks import Networks, NoNetworksError, two_networks
 
 # They import TensorFlow, PyTorch or JAX here, which start threads and bring libraries of their own.
 WITH_FRAMEWORKS = (
@@ -35,6 +36,16 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture
+def networks() -> Iterator[Networks]:
+    """Those of two hosts, for who may make them here."""
+    try:
+        with two_networks() as made:
+            yield made
+    except NoNetworksError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

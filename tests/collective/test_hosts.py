@@ -6,16 +6,13 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
-from tests.collective.networks import (
+from tests.networks import (
     LIMIT_SECONDS,
     RANKS,
     Networks,
-    NoNetworksError,
     ranks_of,
-    two_networks,
 )
 
 RANK = """
@@ -64,15 +61,6 @@ with join(str(common / "store"), rank, 4, timeout=60) as group:
         getattr(group, operation)(shares if operation == "reduce_scatter" else shares[rank])
         print(json.dumps(list(group.statistics()[operation])), flush=True)
 """
-
-
-@pytest.fixture
-def networks() -> Iterator[Networks]:
-    try:
-        with two_networks() as made:
-            yield made
-    except NoNetworksError as error:
-        pytest.skip(str(error))
 
 
 def test_memory_within_a_host_and_messages_between(networks: Networks) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.collective.networks import ADDRESSES, Networks, NoNetworksError, two_networks
+from tests.networks import ADDRESSES, Networks
 from tests.pausing import paused
 from tests.rpc.pairings import ROOT, process
 from tests.rpc.service import LIMIT_SECONDS
@@ -71,15 +71,6 @@ def client(target: str, within: Sequence[str] = ()) -> Iterator[Client]:
             yield made
         finally:
             child.kill()
-
-
-@pytest.fixture
-def networks() -> Iterator[Networks]:
-    try:
-        with two_networks() as made:
-            yield made
-    except NoNetworksError as error:
-        pytest.skip(str(error))
 
 
 def waits_for_one_that_is_stopped(

@@ -10,7 +10,7 @@ import statistics
 import time
 from typing import Final
 
-from tests.collective.networks import (
+from tests.networks import (
     RANKS,
     RANKS_OF_A_HOST,
     Networks,

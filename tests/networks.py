@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[1]
 LIMIT_SECONDS: Final = 60.0
 LINE_SECONDS: Final = 90.0
 """For a rank to say something: longer than ranks wait for each other."""
