@@ -84,15 +84,16 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 	touch $@
 
 # What .venv has, and other libraries: they see all packages of .venv after their own. As above, without
-# what the packages ask for.
+# what the packages ask for. pip comes first: what it found in .venv it would leave out, and MPI's
+# programs have to be beside the Python that starts them.
 .venv-benchmarks/ready: requirements/ucxx.txt
 .venv-benchmarks/ready .venv-examples/ready: .venv-%/ready: requirements/%.txt .venv/frameworks
-	$(PYTHON) -m venv .venv-$*
+	$(PYTHON) -m venv --clear .venv-$*
+	scripts/telling "other libraries into .venv-$*" \
+	  .venv-$*/bin/pip install -q --disable-pip-version-check --no-deps $(patsubst %,-r %,$(filter %.txt,$^))
 	folder='sysconfig.get_path("purelib")'; own=$$($(BIN)/python -c "import sysconfig; print($$folder)"); \
 	  echo "import site; site.addsitedir('$$own')" \
 	  >"$$(.venv-$*/bin/python -c "import sysconfig; print($$folder)")/with_venv.pth"
-	scripts/telling "other libraries into .venv-$*" \
-	  .venv-$*/bin/pip install -q --disable-pip-version-check --no-deps $(patsubst %,-r %,$(filter %.txt,$^))
 	touch $@
 
 # Its files have the names of MPICH's, which is in .venv-benchmarks.
