@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the runtime: the arena, and what was received.
+#include <nanobind/stl/pair.h>
+
 #include <cstring>
+#include <deque>
 
 #include "binding.h"
 
@@ -85,11 +88,35 @@ void buffer_unexport(PyObject* self, Py_buffer*) { nb::inst_ptr<Buffer>(self)->l
 
 struct Exported {
   Py_buffer view;
-  explicit Exported(nb::handle data) : view(exported(data)) {}
+  explicit Exported(nb::handle data, bool writable = false) : view(exported(data, writable)) {}
   Exported(const Exported&) = delete;
   Exported& operator=(const Exported&) = delete;
   ~Exported() { PyBuffer_Release(&view); }
 };
+
+struct Pair {
+  Exported to, from;
+  Pair(nb::handle target, nb::handle source) : to(target, true), from(source) {
+    if (to.view.len != from.view.len)
+      throw nb::value_error(("memory of " + std::to_string(from.view.len) + " bytes is copied to " +
+                             std::to_string(to.view.len))
+                                .c_str());
+  }
+};
+
+void copy_all(const nb::sequence& pairs) {
+  std::deque<Pair> all;
+  for (const nb::handle pair : pairs) {
+    const auto [to, from] = nb::cast<std::pair<nb::object, nb::object>>(pair);
+    all.emplace_back(to, from);
+  }
+  std::vector<tw_copying> copies;
+  copies.reserve(all.size());
+  for (const Pair& each : all)
+    copies.push_back({each.to.view.buf, each.from.view.buf, static_cast<size_t>(each.to.view.len)});
+  const nb::gil_scoped_release released;
+  tw_copy_all(copies.data(), copies.size());
+}
 
 // From this size on others may have the GIL while a message is copied, which takes 30 us and more.
 constexpr size_t kCopiedWithoutGil = 1 << 20;
@@ -193,6 +220,11 @@ void bind_memory(nb::module_& m) {
   m.def("is_published", [](nb::handle data) {
     const Exported exported(data);
     return tw_published(exported.view.buf, static_cast<size_t>(exported.view.len)) != 0;
+  });
+  m.def("copy_all", copy_all, nb::arg("pairs"));
+  m.def("trim", [] {
+    const nb::gil_scoped_release released;
+    tw_trim();
   });
   m.def("arena_stats", [] {
     nb::dict dict;

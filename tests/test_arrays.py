@@ -27,6 +27,22 @@ def buffer_behind(array: Any) -> _core.Buffer:
     return array
 
 
+def test_much_is_copied_at_once() -> None:
+    sources = [np.random.default_rng(n).bytes(n * (1 << 20)) for n in range(5)]
+    targets = [bytearray(len(each)) for each in sources]
+    _core.copy_all(list(zip(targets, sources, strict=True)))
+    assert targets == sources
+
+
+def test_memory_of_another_size_or_that_is_read_only_is_not_copied_to() -> None:
+    target = bytearray(4)
+    with pytest.raises(ValueError, match="3 bytes is copied to 4"):
+        _core.copy_all([(bytearray(1), b"x"), (target, b"abc")])
+    with pytest.raises(BufferError):
+        _core.copy_all([(b"1234", b"abcd")])
+    assert target == bytes(4)
+
+
 def is_published(tensor: object) -> bool:
     """Whether the tensor's segment goes out without a copy."""
     (_, memory) = tensors.dumps(tensor)

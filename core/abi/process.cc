@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: the process, its memory, and what comes ahead of a link.
 #include "abi/abi.h"
+#include <span>
+#include <vector>
+
+#include "base/shortage.h"
 #include "engine/allocation.h"
 #include "process/arena_allocator.h"
 #include "process/copying.h"
@@ -180,6 +184,24 @@ void tw_shared_release(tw_shared* shared) { of(shared)->release(); }
 
 void tw_copy(void* to, const void* from, size_t size) {
   copy_bytes(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size);
+}
+
+void tw_copy_all(const tw_copying* copies, size_t count) {
+  std::vector<Copier::Copy> found;
+  const bool known = has_memory_for([&] {
+    found.reserve(count);
+    for (const tw_copying& copy : std::span(copies, count))
+      found.push_back({static_cast<std::byte*>(copy.to), static_cast<const std::byte*>(copy.from),
+                       copy.size});
+  });
+  if (known) return copy_all(found);
+  for (const tw_copying& copy : std::span(copies, count)) tw_copy(copy.to, copy.from, copy.size);
+}
+
+void tw_trim() {
+  (void)has_memory_for([] {
+    if (const auto runtime = Runtime::get()) (*runtime)->trim(kForever);
+  });
 }
 
 void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }

@@ -377,6 +377,14 @@ TW_INLINE void scale_block(Computed* values, const Computed& factor) {
   if constexpr (vectors > 1) scale_block<vectors - 1>(values + 1, factor);
 }
 
+// Into the second cache. Of what is not there yet a core has only so many loads under way as its
+// window of instructions holds: few, where there is much to compute.
+constexpr size_t kAhead = 2048;
+template <size_t bytes>
+TW_INLINE void prefetch(const std::byte* from) {
+  for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
+}
+
 // A block of several vectors is folded in registers, so that each input is read once, however many
 // there are. The last block is padded.
 template <class Format, class Op, bool scaled = false>
@@ -396,6 +404,7 @@ void fold(const std::byte* const* in, size_t n, std::byte* result, size_t begin,
   for (size_t at = begin; at < end; at += kBlock) {
     const size_t size = end - at;
     const auto block_of = [&](size_t k) __attribute__((always_inline)) {
+      if (size >= kAhead) [[likely]] prefetch<kBlock>(in[k] + at + kAhead);
       if (size >= kBlock) [[likely]]
         return in[k] + at;
       __builtin_memcpy(padded, in[k] + at, size);

@@ -96,12 +96,11 @@ void Runtime::schedule_trim() {
   auto poller = background();
   if (!poller || trimming_.exchange(true, std::memory_order_relaxed)) return;
   // Without memory for it the next use tries again.
-  if (!has_memory_for([&] { (*poller)->add_timer(now() + kIdle, [this] { trim(); }); }))
+  if (!has_memory_for([&] { (*poller)->add_timer(now() + kIdle, [this] { trim_in_time(); }); }))
     trimming_.store(false, std::memory_order_relaxed);
 }
 
-void Runtime::trim() {
-  const Nanos idle_before = now() - kIdle;
+void Runtime::trim(Nanos idle_before) noexcept {
   // What it has no memory for is done by the next one.
   (void)has_memory_for([&] {
     arena_->trim(idle_before);
@@ -113,6 +112,10 @@ void Runtime::trim() {
       drops_told_ = drops;
     }
   });
+}
+
+void Runtime::trim_in_time() {
+  trim(now() - kIdle);
   trimming_.store(false, std::memory_order_relaxed);
   // Until nothing is idle any more; then the next use begins anew.
   const ArenaStats arena = arena_->stats();

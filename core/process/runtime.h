@@ -93,6 +93,8 @@ class Runtime {
   void memory_used() {
     if (!trimming_.load(std::memory_order_relaxed)) schedule_trim();
   }
+  // What has been idle since before then goes back now.
+  void trim(Nanos idle_before) noexcept;
 
  private:
   static constexpr Nanos kIdle = 60 * kSecond;
@@ -101,7 +103,7 @@ class Runtime {
   Result<Poller*> poller_of(std::unique_ptr<Background>& thread, const char* name)
       TW_REQUIRES(mutex_);
   void schedule_trim();
-  void trim();
+  void trim_in_time();
 
   Settings settings_;
   LinkTable link_table_;

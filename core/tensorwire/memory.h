@@ -67,6 +67,17 @@ uint32_t tw_shared_nudges(const tw_shared* shared);
 
 // As memcpy, at the speed of the machine where there is much to copy.
 void tw_copy(void* to, const void* from, size_t size);
+typedef struct tw_copying {
+  void* to;
+  const void* from;
+  size_t size;
+} tw_copying;
+// The same of several, none of which goes where another one comes from.
+void tw_copy_all(const tw_copying* copies, size_t count);
+
+// The arena's memory, and memory of messages that were received, go back to the system where they
+// lie idle. Without it that takes a minute.
+void tw_trim(void);
 
 void* tw_buffer_data(const tw_buffer* buffer);
 size_t tw_buffer_size(const tw_buffer* buffer);

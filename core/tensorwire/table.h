@@ -199,7 +199,9 @@ enum { TW_TABLE_VERSION = 18 };
   ENTRY(peer_unary_into, tw_peer_unary_into)         \
   ENTRY(quota_copied, tw_quota_copied)               \
   ENTRY(call_details, tw_call_details)               \
-  ENTRY(server_limit_unread, tw_server_limit_unread)
+  ENTRY(server_limit_unread, tw_server_limit_unread) \
+  ENTRY(copy_all, tw_copy_all)                       \
+  ENTRY(trim, tw_trim)
 
 typedef struct tw_table {
   uint32_t version;

@@ -93,6 +93,14 @@ def publish(data: BytesLike, /) -> bool:
     promise, and free to travel without a copy. False when ``data`` does not lie in the arena."""
 
 def is_published(data: BytesLike, /) -> bool: ...
+def copy_all(pairs: Sequence[tuple[BytesLike, BytesLike]]) -> None:
+    """Copies to the first of each pair what the second holds: contiguous memory of as many bytes.
+    Others may have the GIL meanwhile. Raises ValueError for sizes that differ."""
+
+def trim() -> None:
+    """Gives memory that lies idle back to the system: of the arena, and of what was received.
+    Without it that takes a minute."""
+
 def arena_stats() -> dict[str, int]:
     """The numbers of ``memory_counters``, by their names."""
 

@@ -39,10 +39,23 @@ STOPS_WHEN_IT_WRITES = (
 )
 
 
+def resident() -> int:
+    return tensorwire.arena_stats()["resident"]
+
+
 def in_use() -> int:
     """Bytes of the arena, of which tests before may have left some to be collected."""
     gc.collect()
     return tensorwire.arena_stats()["used"]
+
+
+def test_a_publisher_that_is_closed_gives_its_memory_back_at_once() -> None:
+    made, server, _ = publisher({"a": np.ones(80 * SIZE, np.uint8)})
+    made.publish()
+    held = resident()
+    made.close()
+    assert resident() <= held - 80 * SIZE
+    server.stop(None)
 
 
 @pytest.mark.parametrize("transport", HERE)

@@ -214,6 +214,11 @@ TEST_CASE("abi: what has no status throws nothing") {
   });
   CHECK(done);
   CHECK(std::memcmp(block, text.data(), text.size()) == 0);
+  std::memset(block, 0, text.size());
+  const tw_copying copying{block, text.data(), text.size()};
+  fail_each([&] { tw_copy_all(&copying, 1); });
+  CHECK(std::memcmp(block, text.data(), text.size()) == 0);
+  fail_each([] { tw_trim(); });
   CHECK(tw_arena_free(block));
 
   // All that was promised comes.

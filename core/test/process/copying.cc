@@ -43,6 +43,24 @@ TEST_CASE("copying: every byte arrives, and none beyond") {
   copy_bytes(nullptr, nullptr, 0);
 }
 
+TEST_CASE("copying: several at once, of which none is large alone") {
+  std::vector<std::vector<std::byte>> from, to;
+  std::vector<Copier::Copy> copies;
+  for (size_t size = 0; size < Copier::kShared; size += Copier::kShared / 7) {
+    from.push_back(bytes_of(size, static_cast<uint32_t>(size)));
+    to.emplace_back(size + 1, std::byte{0x5a});
+  }
+  for (size_t i = 0; i < from.size(); ++i)
+    copies.push_back({to[i].data(), from[i].data(), from[i].size()});
+  copies.push_back({nullptr, nullptr, 0});
+  copy_all(copies);
+  for (size_t i = 0; i < from.size(); ++i) {
+    CHECK(std::equal(from[i].begin(), from[i].end(), to[i].begin()));
+    CHECK(to[i].back() == std::byte{0x5a});
+  }
+  copy_all({});
+}
+
 TEST_CASE("copying: a payload is its segments, one behind the other") {
   InMessage message;
   std::vector<std::vector<std::byte>> parts;

@@ -249,6 +249,7 @@ class Publisher:
             self._closed = True
             self._kept.clear()
             self._agreements.clear()
+        _core.trim()  # a version's memory is much, and nobody may need as much within a minute
 
     def __enter__(self) -> Publisher:
         return self

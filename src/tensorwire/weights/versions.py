@@ -178,12 +178,18 @@ class Store:
             pack = self._room(nbytes)
             if pack is None:
                 inside, pack = False, np.empty(nbytes, np.uint8)
+            pairs: list[tuple[Array, Array]] = []
             for (name, index), offset in zip(wanted[begun:at], offsets, strict=True):
                 piece = pieces[name][index]
                 copy = pack[offset : offset + piece.nbytes].view(piece.dtype).reshape(piece.shape)
-                copy[...] = piece
-                copy.flags.writeable = False
+                if piece.flags.c_contiguous:
+                    pairs.append((copy, piece))
+                else:
+                    copy[...] = piece
                 pieces[name][index], places[name][index] = copy, Place(pack, offset)
+            _core.copy_all([(frameworks.raw(to), frameworks.raw(from_)) for to, from_ in pairs])
+            for name, index in wanted[begun:at]:
+                pieces[name][index].flags.writeable = False
             if pack.nbytes:
                 _core.publish(frameworks.raw(pack))
             pack.flags.writeable = False
