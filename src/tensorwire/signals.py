@@ -22,9 +22,14 @@ TERMINATED: Final = frozenset(128 + number for number in TOLD)
 """The codes with which these end a command."""
 
 
+class Terminated(SystemExit):
+    """What SIGTERM and SIGHUP raise: a program that is run here and ends by itself raises a
+    SystemExit that is none of these."""
+
+
 @contextmanager
 def ending() -> Iterator[None]:
-    """Within it SIGTERM and SIGHUP raise SystemExit with code 143 and 129, so that processes and
+    """Within it SIGTERM and SIGHUP raise Terminated with code 143 and 129, so that processes and
     folders that were made are cleared away; KeyboardInterrupt becomes SystemExit with code 130, and
     an OSError, such as that of standard output that cannot be written to, with code 1; where one of
     both signals came before, with its code. SIGHUP stays ignored where it is (nohup). In the main
@@ -40,7 +45,7 @@ def ending() -> Iterator[None]:
         with suppress(OSError):  # the terminal may be gone
             name = signal.Signals(number).name
             print(f"tensorwire: ended by {name}", file=sys.stderr, flush=True)
-        raise SystemExit(came[-1])
+        raise Terminated(came[-1])
 
     before = {number: signal.getsignal(number) for number in TOLD}
     for number, handler in before.items():

@@ -155,6 +155,36 @@ def test_what_branches_give(kind: str, there: int) -> None:
     assert large(graph.trace(whole, [z], {x: [1.0] * 100, which: there})) == wanted
 
 
+@pytest.mark.parametrize("kind", ["cond", "switch_case", "while_loop"])
+def test_branches_and_loops_that_read_a_variable_of_another_task(kind: str) -> None:
+    """They take the variable, and all but it is where they are."""
+    whole = tf.Graph()
+    with whole.as_default():
+        with tf.device(PS):
+            weights = v1.get_variable("weights", [100], use_resource=True)
+        with tf.device(WORKER):
+            which = v1.placeholder(tf.int32, [], name="which")
+            branches = [lambda: weights * 2.0, lambda: weights + 1.0]
+            if kind == "cond":
+                y = tf.cond(which < 1, *branches)
+            elif kind == "switch_case":
+                y = tf.switch_case(which, branches)
+            else:
+                start = (which, tf.zeros([100]))
+                _, y = tf.while_loop(lambda n, _: n < 3, lambda n, x: (n + 1, x + weights), start)
+            z = tf.reduce_sum(y)
+
+    def data(edges: list[graph.Edge]) -> set[tuple[str, str]]:
+        floats = (e for e in edges if e.dtype == "float32" and not e.name.startswith("^"))
+        return {(edge.source, edge.target) for edge in floats}
+
+    edges = graph.edges(whole, fetches=[z])
+    assert "resource" not in {edge.dtype for edge in edges}
+    inferred = data(edges)
+    traced = [data(graph.trace(whole, [z], {which: number})) for number in (0, 1)]
+    assert inferred == set.union(*traced) == {("ps:0", "worker:0")}
+
+
 def test_what_varies_within_each_step_varies() -> None:
     whole = tf.Graph()
     with whole.as_default(), tf.device(WORKER):

@@ -110,7 +110,8 @@ def test_much_output_arrives_whole() -> None:
 
 def test_lines_are_prefixed(capfd: pytest.CaptureFixture[str]) -> None:
     cluster = launch.cluster("ps=1,worker=1")
-    assert launch.run(cluster, ["sh", "-c", "echo to {job}; echo no >&2"], serving=()) == (0, "")
+    ended = launch.run(cluster, ["sh", "-c", "echo to {job}; echo no >&2"], serving=())
+    assert ended == launch.Ended(0)
     found = capfd.readouterr()
     assert sorted(found.out.splitlines()) == ["[ps 0]     to ps", "[worker 0] to worker"]
     assert sorted(found.err.splitlines()) == ["[ps 0]     no", "[worker 0] no"]
@@ -233,7 +234,7 @@ def test_the_first_that_failed_is_known_however_late_that_is_seen(tmp_path: Path
         launch.cluster("worker=2,talker=1"), ["sh", "-c", script], output=output, timeout=PATIENCE
     )
     assert len(pids) == 2
-    assert ended == (11, "worker 1 failed with exit code 11")
+    assert ended == launch.Ended(11, "worker 1 failed with exit code 11")
 
 
 def test_without_pidfd_ends_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +321,7 @@ def test_time_is_up() -> None:
     lines = Lines()
     cluster = launch.cluster("ps=1")
     ended = launch.run(cluster, ["sleep", "1000"], output=lines, timeout=0.1)
-    assert ended == (launch.TIMED_OUT, "0.1 s have passed")
+    assert ended == launch.Ended(launch.TIMED_OUT, "0.1 s have passed")
 
 
 def test_from_another_thread() -> None:
@@ -490,7 +491,12 @@ def test_a_signal_that_comes_before_any_process(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(processes, "_signals", early)
     ended = launch.run(launch.cluster("ps=1,worker=2"), ["sleep", "1000"], timeout=PATIENCE)
-    assert ended == (128 + signal.SIGTERM, "ended by SIGTERM")
+    assert ended == launch.Ended(128 + signal.SIGTERM, "ended by SIGTERM", signal.SIGTERM)
+
+
+def test_a_signal_that_a_task_got_is_none_of_this_process() -> None:
+    ended = launch.run(launch.cluster("w=1"), ["sh", "-c", "kill -TERM $$"], timeout=PATIENCE)
+    assert ended == launch.Ended(128 + signal.SIGTERM, "w 0 was ended by SIGTERM")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

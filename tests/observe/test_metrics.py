@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.forked import inherited
 
 import tensorwire
 from tensorwire import _core, queue, remote, weights
@@ -360,6 +362,37 @@ def test_a_scrape_that_stops_half_way_holds_up_no_other(prometheus: CollectorReg
     next(first)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(lambda: [*collector.collect()]).result(30)
+
+
+def test_a_child_that_is_forked_in_a_scrape_scrapes(
+    prometheus: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parent's thread holds the lock; and one that registers holds another."""
+    began, over = threading.Event(), threading.Event()
+
+    def statistics() -> list[Any]:
+        if threading.current_thread() is scraping:
+            began.set()
+            assert over.wait(60)
+        return []
+
+    def scrape() -> None:
+        generate_latest(prometheus)
+
+    def register() -> None:
+        metrics.register(CollectorRegistry())
+
+    monkeypatch.setattr(_core, "group_statistics", statistics)
+    scraping = threading.Thread(target=scrape)
+    scraping.start()
+    try:
+        assert began.wait(60)
+        with metrics._registering.get():
+            # A child that hangs ends, and has said nothing.
+            assert inherited(lambda: signal.alarm(20), scrape, register) == [""] * 3
+    finally:
+        over.set()
+        scraping.join()
 
 
 def test_nothing_is_kept_alive() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,17 +85,24 @@ def graph(
     small = usage("--coalesce", lambda text: parse_size(text, 1), coalesce)
     writable("--plot", plot, check_plot)
     writable("--output", output)
-    try:
+
+    def planned() -> Plan:
         loaded: Any = sources.load(path, found)
-        if not isinstance(loaded, Plan):
-            if not (isinstance(loaded, (list, tuple)) and all(isinstance(e, Edge) for e in loaded)):
-                if not is_graph(loaded):
-                    raise sources.SourceError(
-                        f"{program} is of type {type(loaded).__name__}, which is no graph that "
-                        "tensorwire.graph.edges takes"
-                    )
-                loaded = edges(loaded, machines=where)
-            loaded = plan(loaded, depth=depth, coalesce=small)
+        if isinstance(loaded, Plan):
+            return loaded
+        if not (isinstance(loaded, (list, tuple)) and all(isinstance(e, Edge) for e in loaded)):
+            if not is_graph(loaded):
+                raise sources.SourceError(
+                    f"{program} is of type {type(loaded).__name__}, which is no graph that "
+                    "tensorwire.graph.edges takes"
+                )
+            loaded = edges(loaded, machines=where)
+        return plan(loaded, depth=depth, coalesce=small)
+
+    try:
+        # Of standard output programs read one object.
+        with redirect_stdout(sys.stderr) if json_ else nullcontext():
+            loaded = planned()
     except (PlanError, ScopeError, sources.SourceError) as error:
         print(f"tensorwire graph: {error}", file=sys.stderr, flush=True)
         raise typer.Exit(1) from None

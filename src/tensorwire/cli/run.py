@@ -91,7 +91,7 @@ def run(
                 restarted={"TENSORWIRE_REJOIN": "1"},
             )
         if ended.why:
-            told = ended.code - 128 in launcher.PASSED_ON
+            told = ended.signalled is not None
             tell(ended.why, lambda waited: waited < launcher.DRAIN_SECONDS or not told)
         raise typer.Exit(ended.code)
     with starting():

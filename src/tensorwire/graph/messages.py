@@ -6,7 +6,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,17 +27,25 @@ def tag_of(transfer: Transfer) -> int:
     return FIRST + transfer.number
 
 
+class _Memory(NamedTuple):
+    array: Bytes
+    ordinary: bool
+    """The arena had no room for it."""
+
+
 class Inbox:
     """What one message of each step comes into: memory that is there before it, for ``depth``
     steps. Memory that somebody still looks at is not received into again: other memory takes its
-    place, of the arena where that has room."""
+    place, of the arena where that has room. Of what nobody looks at any more, as much as for
+    ``depth`` steps is kept."""
 
     def __init__(self, peer: Peer, transfer: Transfer, depth: int, program: Program) -> None:
         self._peer = peer
         self._transfer = transfer
+        self._depth = depth
         self._program = program
-        self._posted: deque[tuple[Posted, Bytes | None]] = deque()
-        self._taken: list[tuple[Bytes, weakref.ref[Any]]] = []
+        self._posted: deque[tuple[Posted, _Memory | None]] = deque()
+        self._taken: list[tuple[_Memory, weakref.ref[Any]]] = []
         for _ in range(depth):
             self.post()
 
@@ -45,7 +53,7 @@ class Inbox:
         """Asks for one more message. Raises CallError."""
         nbytes = self._transfer.nbytes
         memory = None if nbytes is None else self._memory(nbytes)
-        into = None if memory is None else memory.data
+        into = None if memory is None else memory.array.data
         self._posted.append((self._peer.post(tag_of(self._transfer), into), memory))
 
     def take(self, timeout: float | None) -> dict[str, Any] | None:
@@ -63,24 +71,26 @@ class Inbox:
         if found != self._transfer.nbytes:
             raise PlanError(f"{self._names()}: {found} bytes came, {self._transfer.nbytes} planned")
         # Views of views belong to this array, as its own base is none.
-        root: Bytes = np.frombuffer(memory.data, np.uint8)
+        root: Bytes = np.frombuffer(memory.array.data, np.uint8)
         self._taken.append((memory, weakref.ref(root)))
         return {
             edge.name: self._value(edge, root[offset : offset + (edge.nbytes or 0)])
             for edge, offset in zip(self._transfer.edges, self._transfer.offsets, strict=True)
         }
 
-    def _memory(self, nbytes: int) -> Bytes:
-        for place, (memory, used) in enumerate(self._taken):
-            if used() is None:
-                del self._taken[place]
-                return memory
+    def _memory(self, nbytes: int) -> _Memory:
+        used = [each for each in self._taken if each[1]() is not None]
+        free = [each for each in self._taken if each[1]() is None]
+        if free:
+            free.sort(key=lambda each: each[0].ordinary)
+            self._taken = used + free[1 : 1 + self._depth]
+            return free[0][0]
         try:
-            return arrays.empty(max(nbytes, 1), np.uint8)
+            return _Memory(arrays.empty(max(nbytes, 1), np.uint8), ordinary=False)
         except arrays.ArenaFullError:  # as much is looked at as nobody could plan
             plain = np.empty(nbytes + ALIGNMENT, np.uint8)
             start = -plain.ctypes.data % ALIGNMENT
-            return plain[start : start + max(nbytes, 1)]
+            return _Memory(plain[start : start + max(nbytes, 1)], ordinary=True)
 
     def _value(self, edge: Edge, memory: Bytes) -> Any:
         assert edge.shape is not None

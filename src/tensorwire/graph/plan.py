@@ -19,7 +19,7 @@ ALIGNMENT: Final = 64
 """Of each tensor in a message, in bytes: XLA and vector loads want that."""
 
 _MAGIC: Final = "tensorwire.graph"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 

@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from typing import Any, Final
 
+from tensorwire import signals
+
 GRAPH: Final = "graph"
 """What a Python file calls its graph, unless it is told another name."""
 _PROTOS: Final = (".pb", ".pbtxt")
@@ -52,6 +54,8 @@ def load(path: Path, name: str | None = None) -> Any:
         value = found.get(name)
         if callable(value) and not _is_graph(value):
             value = value()
+    except signals.Terminated:
+        raise
     except (Exception, SystemExit) as error:
         raise SourceError(f"{path} failed:\n{_told(path, error)}") from error
     if name not in found:

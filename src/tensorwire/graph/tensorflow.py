@@ -166,15 +166,18 @@ class _Flat:
             if not self._open(graph, op, number, tensors, looping or per == "iteration"):
                 links.append((one, op))
                 for output in op.outputs:
-                    tensors[output.name] = _tensor(number, prefix, output)
+                    tensors.setdefault(output.name, _tensor(number, prefix, output))
         for one, op in links:
-            one.takes += [tensors[each.name] for each in op.inputs if each.name in tensors]
+            taken = [each for each in op.inputs if not (op.type in _LOOPS and _is_resource(each))]
+            one.takes += [tensors[each.name] for each in taken if each.name in tensors]
             one.waits_for += [last[each.name] for each in op.control_inputs if each.name in last]
         return tensors
 
     def _place(self, op: Any, tensors: Mapping[str, _Tensor]) -> str | None:
-        for each in op.inputs:  # the placer puts a resource's operations on its device
-            if each.dtype == tf.resource and each.name in tensors:
+        # The placer puts a resource's operations on its device. Branches and loops only hand it on:
+        # they are taken apart before that, and their results are on their own device.
+        for each in () if op.type in (*_BRANCHES, *_LOOPS) else op.inputs:
+            if _is_resource(each) and each.name in tensors:
                 return self.found[tensors[each.name].operation].place
         device = self.homes.get(op.name) or op.device
         return self.find(device) if device else None
@@ -207,7 +210,7 @@ class _Flat:
             results = [made.get(each.name) for each in inner.outputs]
             if op.type in _BRANCHES:  # what each branch makes comes to where the branching is
                 for at, (output, result) in enumerate(zip(op.outputs, results, strict=True)):
-                    if result is not None and output.dtype != tf.resource:
+                    if result is not None and not _is_resource(output):
                         one.takes.append(result)
                         own = _tensor(number, one.name.removesuffix(op.name), output)
                         results[at] = own._replace(shape=own.shape or result.shape)
@@ -215,7 +218,11 @@ class _Flat:
         if variables:  # the last function was the body: what it makes goes round
             for variable, result in zip(variables, results, strict=True):
                 self.found[variable].takes += [result] if result is not None else []
-            one.takes += [self._result(each) for each in variables]
+            for variable, output in zip(variables, op.outputs, strict=True):
+                if _is_resource(output):  # it is used where it is, also after the loop
+                    tensors[output.name] = self._result(variable)
+                else:
+                    one.takes.append(self._result(variable))
             return False
         for output, result in zip(op.outputs, results, strict=True):
             if result is not None:
@@ -224,10 +231,14 @@ class _Flat:
         return True
 
     def _variables(self, op: Any, one: _Found, inputs: Sequence[_Tensor | None]) -> list[int]:
-        """An operation for each variable of a loop, where the loop is."""
+        """An operation for each variable of a loop, where the loop is; a resource stays where it
+        is."""
         numbers = []
         for number, (given, output) in enumerate(zip(inputs, op.outputs, strict=True)):
-            variable = _Found(f"{one.name}/variable_{number}", one.place, "iteration")
+            place = one.place
+            if given is not None and _is_resource(output):
+                place = self.found[given.operation].place
+            variable = _Found(f"{one.name}/variable_{number}", place, "iteration")
             variable.takes += [given] if given is not None else []
             variable.made = _tensor(len(self.found), "", output)._replace(name=variable.name)
             numbers.append(len(self.found))
@@ -279,6 +290,10 @@ def _needed(wanted: Iterable[Any]) -> set[Any]:
 
 def _names(op: Any) -> list[str]:
     return [each.op.name for each in op.inputs] + [each.name for each in op.control_inputs]
+
+
+def _is_resource(tensor: Any) -> bool:
+    return bool(tensor.dtype == tf.resource)
 
 
 def _tensor(number: int, prefix: str, output: Any) -> _Tensor:

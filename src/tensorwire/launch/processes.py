@@ -59,10 +59,12 @@ except OSError as error:
 class Ended(NamedTuple):
     """code: 0; else the exit code of the process that failed first (128 + n after signal n; 127:
     there is no such command), ``TIMED_OUT``, or 128 + n when this process got signal n. why: empty,
-    or a sentence, and the last lines that the failed process wrote to its stderr."""
+    or a sentence, and the last lines that the failed process wrote to its stderr. signalled: the
+    first signal that this process got; a process that was killed by one has the same code."""
 
     code: int
     why: str = ""
+    signalled: int | None = None
 
 
 Command = Sequence[str] | Callable[[Task], Sequence[str]]
@@ -188,6 +190,8 @@ class _Running:
         """Whether a signal or the time has ended this, and not what the processes did."""
         self._code = 0
         self._why = ""
+        self._first: int | None = None
+        """The first signal that this process got."""
         self._failed: Task | None = None
         self._succeeded = False
         self._restarts = 0
@@ -244,7 +248,7 @@ class _Running:
             if isinstance(key.data, _Pipe):
                 self._end(key.data)
         last = self._last[self._failed] if self._failed is not None else ()
-        return Ended(self._code, "\n    ".join([self._why, *last]))
+        return Ended(self._code, "\n    ".join([self._why, *last]), self._first)
 
     def close(self) -> None:
         """Leaves nothing behind, whatever has gone wrong."""
@@ -314,6 +318,7 @@ class _Running:
 
     def _signalled(self, number: int) -> None:
         self._hurried = True
+        self._first = self._first or number
         if self._sent is None:
             self._code = 128 + number
             name = signal.Signals(number).name

@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from tensorwire import _core
 from tensorwire.observe.measure import Labels, Measure
+from tensorwire.rpc import lifetime
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -172,14 +173,23 @@ def host(address: str) -> str:
     return f"{scheme}:{rest.rpartition(':')[0]}" if rest else address
 
 
-class LinkCollector(Collector):
-    """What ``register`` registers. Thread-safe."""
+class _Followed:
+    """The counters of one process that come and go."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._series: dict[tuple[Labels, Labels], Series] = {}
-        self._watched: dict[str, dict[Labels, dict[str, Series]]] = {}
+        self.generation = lifetime.generation()
+        self.lock = threading.Lock()  # guards what follows
+        self.series: dict[tuple[Labels, Labels], Series] = {}
+        self.watched: dict[str, dict[Labels, dict[str, Series]]] = {}
         """By the label of a ``Watch``, the name, and the fact."""
+
+
+class LinkCollector(Collector):
+    """What ``register`` registers. Thread-safe. A forked child begins anew: it has none of its
+    parent's links, nor the thread that may have held the lock."""
+
+    def __init__(self) -> None:
+        self._followed = _Followed()
 
     def describe(self) -> Iterator[Metric]:
         from tensorwire.rpc import registry
@@ -204,11 +214,15 @@ class LinkCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         # Whoever read the statistics first must follow them first: another's older numbers would
         # look like those of links that have ended.
-        with self._lock:
-            found = [*self._collect()]
+        with lifetime.adopting():
+            if lifetime.inherited(self._followed.generation):
+                self._followed = _Followed()
+            followed = self._followed
+        with followed.lock:
+            found = [*self._collect(followed)]
         return iter(found)
 
-    def _collect(self) -> Iterator[Metric]:
+    def _collect(self, followed: _Followed) -> Iterator[Metric]:
         import tensorwire
         from tensorwire.observe import audit
         from tensorwire.rpc import registry
@@ -224,7 +238,7 @@ class LinkCollector(Collector):
         for server in registry.SERVERS.get().members():
             for served in server.stats():
                 totals.add("server", host(str(served["peer"])), served)
-        yield from self._links(totals)
+        yield from self._links(followed.series, totals)
         yield from self._memory(tensorwire.arena_stats())
         shown = family(LINKS)
         for labels, count in totals.links.items():
@@ -251,25 +265,32 @@ class LinkCollector(Collector):
         yield operations
         yield nbytes
         for watch in registry.WATCHES:
-            yield from self._watches(watch, watch.sums())
+            yield from self._watches(followed.watched, watch, watch.sums())
 
-    def _links(self, totals: Totals) -> Iterator[Metric]:
-        gone = [key for key in self._series if key[1] not in totals.sums]
+    def _links(
+        self, followed: dict[tuple[Labels, Labels], Series], totals: Totals
+    ) -> Iterator[Metric]:
+        gone = [key for key in followed if key[1] not in totals.sums]
         for key in gone:
-            del self._series[key]
+            del followed[key]
         for measure in link():
             shown = family(measure, LINK_LABELS)
             for labels, sums in totals.sums.items():
                 for fact, values in totals.series(measure):
                     value: float = sums[fact]
                     if measure.kind == "counter":
-                        series = self._series.setdefault((fact, labels), Series())
+                        series = followed.setdefault((fact, labels), Series())
                         value = series.follow(value)
                     shown.add_metric([*labels, *values], value)
             yield shown
 
-    def _watches(self, watch: Watch, sums: Mapping[Labels, Mapping[str, int]]) -> Iterator[Metric]:
-        followed = self._watched.setdefault(watch.label, {})
+    def _watches(
+        self,
+        watched: dict[str, dict[Labels, dict[str, Series]]],
+        watch: Watch,
+        sums: Mapping[Labels, Mapping[str, int]],
+    ) -> Iterator[Metric]:
+        followed = watched.setdefault(watch.label, {})
         for name in [name for name in followed if name not in sums]:
             del followed[name]
         for measure in watch.measures:
@@ -293,7 +314,7 @@ class LinkCollector(Collector):
             yield shown
 
 
-_registering: Final = threading.Lock()  # guards what follows
+_registering: Final = lifetime.PerProcess(threading.Lock)  # guards what follows
 _registered: Final[WeakKeyDictionary[CollectorRegistry, LinkCollector]] = WeakKeyDictionary()
 
 
@@ -304,7 +325,7 @@ def register(registry: CollectorRegistry = REGISTRY) -> LinkCollector:
     taken their names.
     """
     collector = LinkCollector()
-    with _registering:
+    with _registering.get():
         try:
             registry.register(collector)
         except ValueError:

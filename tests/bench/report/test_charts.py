@@ -133,6 +133,13 @@ def test_what_says_nothing_new_has_no_picture() -> None:
     ]
 
 
+def test_the_figure_by_which_a_suite_compares_has_a_picture() -> None:
+    """Items in a second of a queue with one producer are no latency once more."""
+    run = made.run(made.sweep("zmq", 1, (1 << 20,)), figure="calls_per_s")
+    (chart,) = of(run, "calls_per_s")
+    assert chart.figure["data"][0]["y"] == pytest.approx([1e4])
+
+
 def test_what_has_no_size_in_a_sweep_has_bars() -> None:
     rows = made.run([*made.sweep("zmq"), *made.sweep("zmq", 1, (0,))])
     (chart,) = of(rows, "cpu_s_per_call")

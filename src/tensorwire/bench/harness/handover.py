@@ -52,11 +52,13 @@ def hand_over(
     text = json.dumps(report.to_json(), indent=2)
     saved = save(output, lambda path: path.write_text(text + "\n"))
     saved &= save(csv, lambda path: write_csv(report, path))
-    if json_:
-        print(text)
-    else:
-        print_report(report, layout, console())
-    saved &= save(picture, lambda path: draw(report, path))
+    try:
+        if json_:
+            print(text)
+        else:
+            print_report(report, layout, console())
+    finally:  # nobody may read any more, as where the terminal was closed
+        saved &= save(picture, lambda path: draw(report, path))
     if report.interrupted:
         raise KeyboardInterrupt
     return saved

@@ -45,7 +45,7 @@ class Course:
     failed: bool = False
     """Whether a contender that should have run gave no figures, or not the ones asked for."""
     interrupted: bool = False
-    """By Ctrl-C or SIGTERM: the figures are those of the visits before it."""
+    """By Ctrl-C, SIGTERM or SIGHUP: the figures are those of the visits before it."""
 
     def note(self, text: str, *, failed: bool = True) -> None:
         """Something that a reader of the figures has to know."""

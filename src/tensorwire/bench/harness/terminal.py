@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from tensorwire import progress
 from tensorwire.terminal import is_terminal
@@ -34,7 +34,7 @@ def about(seconds: float) -> str:
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """A bar on standard error, so that standard output holds the result only; where that is no
-    terminal, a line each ten seconds."""
+    terminal, a line each ten seconds. That the terminal is closed ends nothing."""
     if not is_terminal(sys.stderr):
         with _plain() as plain:
             yield plain
@@ -47,7 +47,7 @@ def progress_bar() -> Iterator[Progress]:
         rich_progress.BarColumn(),
         rich_progress.MofNCompleteColumn(),
         rich_progress.TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(file=cast(IO[str], _Closable(sys.stderr))),
         transient=True,
     )
     with bar:
@@ -57,6 +57,26 @@ def progress_bar() -> Iterator[Progress]:
             bar.update(task, description=now, completed=done, total=total or None)
 
         yield update
+
+
+class _Closable:
+    """A terminal that may be closed: what is written to it then is lost. The bar is drawn on a
+    thread of its own, too, and has to be stopped to the end."""
+
+    def __init__(self, terminal: IO[str]) -> None:
+        self._terminal = terminal
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._terminal, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._terminal.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._terminal.flush()
 
 
 @contextmanager

@@ -69,8 +69,12 @@ def draw(run: Run, metric: Metric) -> Iterator[Chart]:
     """Lines over size for each case of which a contender has several sizes, and bars for all other
     cases together (so of schemes); apart for receivers that read."""
     rows = [each for each in run.measured if getattr(each.row, metric.field)]
-    if metric.field == "calls_per_s":  # of one caller it is the time of a call once more
-        rows = [each for each in rows if each.row.callers > 1 or not each.row.p50_us]
+    if metric.field == "calls_per_s":  # of one caller mostly the time of a call once more
+        rows = [
+            each
+            for each in rows
+            if each.row.callers > 1 or not each.row.p50_us or each.figure == "calls_per_s"
+        ]
     if metric.field == "cpu_s_per_call":
         rows = [each for each in rows if each.row.cpu_s_per_gb is None]
     swept = _swept(run)

@@ -186,7 +186,7 @@ def test_an_interrupted_comparison_keeps_the_runs_that_were_done(
         nonlocal runs
         runs += 1
         if runs > last:
-            raise local.ClusterError(compare.INTERRUPTED, "interrupted")
+            raise local.ClusterError(130, "interrupted", signal.SIGINT)
         return local.Outcome([worker()], [])
 
     monkeypatch.setattr(local, "run", run)
@@ -208,8 +208,9 @@ def test_an_interrupted_comparison_keeps_the_runs_that_were_done(
         compare.run(Options(), "ps=1,worker=1", 3, **arguments)
 
 
-def test_a_comparison_that_sigterm_ends_keeps_the_runs_that_were_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_comparison_that_a_signal_ends_keeps_the_runs_that_were_done(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The signal comes while a cluster runs, which takes it and ends."""
     runs = 0
@@ -218,27 +219,31 @@ def test_a_comparison_that_sigterm_ends_keeps_the_runs_that_were_done(
         nonlocal runs
         runs += 1
         if runs > 3:
-            raise local.ClusterError(128 + signal.SIGTERM, "ended by SIGTERM")
+            raise local.ClusterError(128 + number, f"ended by {number.name}", number)
         return local.Outcome([worker()], [])
 
     monkeypatch.setattr(local, "run", run)
     output = tmp_path / "figures.json"
     arguments = ["train", "--compare", "--model=lenet", f"--output={output}"]
-    assert CliRunner().invoke(app, arguments).exit_code == 143
+    assert CliRunner().invoke(app, arguments).exit_code == 128 + number
     report = Report.from_json(json.loads(output.read_text()))
     assert len(report.rows) == 3
     assert report.interrupted
 
 
+@pytest.mark.parametrize(
+    ("code", "how"), [(3, "failed with exit code 3"), (143, "was ended by SIGTERM")]
+)
 def test_a_cluster_that_fails_costs_its_own_figures_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: int, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where somebody has killed a worker."""
     ran: list[str] = []
 
     def run(options: Options, spec: str, **more: Any) -> local.Outcome:
         ran.append(options.server_protocol)
         if options.server_protocol == "grpc+tensorwire" and len(ran) > 3:
-            raise local.ClusterError(3, "worker 1 failed with exit code 3")
+            raise local.ClusterError(code, f"worker 1 {how}")
         return local.Outcome([worker()], [])
 
     monkeypatch.setattr(local, "run", run)
@@ -248,7 +253,7 @@ def test_a_cluster_that_fails_costs_its_own_figures_only(
     assert ran == ["grpc", "grpc+tensorwire", "grpc"] * 2 + ["grpc"] * 2
     report = Report.from_json(json.loads(output.read_text()))
     assert [row.contender for row in report.rows] == ["grpc", "no communication"]
-    told = "round 2 of 3, grpc+tensorwire: worker 1 failed with exit code 3"
+    told = f"round 2 of 3, grpc+tensorwire: worker 1 {how}"
     assert told in report.environment["notes"]
     assert not report.interrupted
 

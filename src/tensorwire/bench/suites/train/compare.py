@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from tensorwire.bench.harness.contenders import Role
 from tensorwire.bench.harness.environment import caveats, describe, ended
@@ -20,13 +20,10 @@ from tensorwire.bench.inventories import load
 from tensorwire.bench.suites.train import local
 from tensorwire.bench.suites.train.figures import Figures, arena_bytes, figures
 from tensorwire.bench.suites.train.options import HOROVOD, STOCK, TENSORWIRE, OptionError, Options
-from tensorwire.signals import TERMINATED
 from tensorwire.terminal import Column
 
 Run = tuple[Figures, local.Outcome]
 
-INTERRUPTED = 128 + signal.SIGINT
-HUNG_UP = 128 + signal.SIGHUP
 CEILING = "no communication"
 PLANNED = f"{TENSORWIRE} planned"
 NOT_REPEATABLE: Final = frozenset({"lstm", "gru"})
@@ -52,8 +49,8 @@ def run(
     contenders: tuple[str, ...] = CONTENDERS,
 ) -> tuple[Report, bool]:
     """The report, and whether all contenders are in it. Runs each contender once in every round;
-    ratios are to the first of them. Ctrl-C or SIGTERM ends it with the runs that are done, if there
-    are any. A contender whose cluster fails is run no more, and has no figures.
+    ratios are to the first of them. Ctrl-C, SIGTERM or SIGHUP ends it with the runs that are done,
+    if there are any. A contender whose cluster fails is run no more, and has no figures.
 
     Raises as ``local.run`` does when there are no figures, and TooShortError when there are too few
     steps to measure.
@@ -87,9 +84,10 @@ def run(
                 environment={**environment, **_plans(turn[1], contenders)},
             )
         except local.ClusterError as error:
-            if before == 0 or error.code == HUNG_UP:
+            if before == 0:
                 raise
-            _end_as(error.code)
+            if error.signalled is not None:
+                _end_by(error.signalled)
             failures.append(error)
             course.note(f"{label(turn)}: {error}")
             del found[turn[1]]
@@ -114,13 +112,10 @@ def run(
     return report, not course.failed
 
 
-def _end_as(code: int) -> None:
-    """Where a signal to this process has ended a cluster: ends as it would have without one."""
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt
-    if code in TERMINATED:
-        signal.raise_signal(signal.SIGTERM)  # whose handler knows how the command ends
-        raise SystemExit(code)
+def _end_by(number: int) -> NoReturn:
+    """Ends as a signal to this process does; the cluster that it has ended had taken it."""
+    signal.raise_signal(number)  # whose handler knows how the command ends
+    raise SystemExit(128 + number)
 
 
 def for_contender(options: Options, name: str) -> Options:

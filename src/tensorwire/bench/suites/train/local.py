@@ -24,11 +24,12 @@ Lines = Callable[[str, int, str], None]
 
 class ClusterError(RuntimeError):
     """The cluster ended too early. code: that of the process that failed first, or 128 + n when
-    signal n has ended all."""
+    signal n has ended all. signalled: the signal that this process got, if it got one."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, signalled: int | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.signalled = signalled
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def run(
         quiet = {LOG_LEVEL: os.environ.get(LOG_LEVEL, "3"), **(environment or {})}
         ended = launch.run(where, command, environment=quiet, output=None if show is None else take)
         if ended.code:
-            raise ClusterError(ended.code, ended.why)
+            raise ClusterError(ended.code, ended.why, ended.signalled)
         found = {task: json.loads(output_of(task).read_text()) for task in where.tasks}
     return Outcome(
         [found[task] for task in where.jobs["worker"]],
