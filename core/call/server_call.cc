@@ -99,7 +99,10 @@ bool ServerCall::send_end(Code code, std::string_view details,
     header.details = details;
     header.trailing = trailing;
     const size_t unread = link_.backlog();
-    const bool crowded = unread > most_unread();
+    // A server that lets any amount of payload wait has not said so of statuses: what they take is
+    // memory of their own.
+    const bool crowded = unread > most_unread() ||
+                         (!payload && link_.queued() > link_.runtime().settings().unread_bytes);
     if (crowded && link_.queued() > kFullStatuses) {
       send_status(payload ? Code::kResourceExhausted : code, kCutStatus, driving);
     } else {

@@ -5,9 +5,11 @@
 
 namespace tw::collective {
 
-std::optional<NumberedCall> Agreement::untold() {
-  if (std::exchange(told_, last_.sequence) == last_.sequence) return std::nullopt;
-  return last_;
+std::optional<NumberedCall> Agreement::untold(size_t links) {
+  if (current_.sequence == 0) return std::nullopt;
+  const Told now{current_.sequence, links};
+  if (std::exchange(told_, now) == now) return std::nullopt;
+  return current_;
 }
 
 std::optional<Agreement::Odd> Agreement::odd() const {

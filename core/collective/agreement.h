@@ -5,7 +5,8 @@
 //
 // No circle of ranks that wait for each other is left. Of the ranks in it, take one whose operation
 // is the earliest. The rank that it waits for has begun that operation, too, is told, and compares.
-// Had both called the same, that rank would send what is waited for.
+// Had both called the same, that rank would send what is waited for. Who waits for a rank has a
+// link with it, perhaps one that was made after it told others: so it tells again.
 #pragma once
 
 #include <array>
@@ -32,9 +33,12 @@ class Agreement {
   // ---- by the thread of this rank's operations ----
 
   // This rank begins one.
-  void begin(const NumberedCall& mine) { own_[mine.sequence % kKept] = last_ = mine; }
-  // What the others have yet to be told, once it has waited for long: each operation once.
-  std::optional<NumberedCall> untold();
+  void begin(const NumberedCall& mine) { own_[mine.sequence % kKept] = current_ = mine; }
+  // The operation is over: nobody is told that this rank waits in it.
+  void end() { current_ = {}; }
+  // What the others have yet to be told, once it has waited for long: each operation once, and
+  // again when this rank has other links.
+  std::optional<NumberedCall> untold(size_t links);
   // Another rank, which has waited in an operation that this one has begun, and called it
   // otherwise.
   struct Odd {
@@ -53,8 +57,12 @@ class Agreement {
   static constexpr size_t kKept = 64;
 
   std::array<NumberedCall, kKept> own_;
-  NumberedCall last_;
-  uint64_t told_ = 0;
+  NumberedCall current_;
+  struct Told {
+    uint64_t sequence = 0;
+    size_t links = 0;
+    bool operator==(const Told&) const = default;
+  } told_;
   std::atomic<bool> any_{false};
   mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
   std::vector<NumberedCall> heard_ TW_GUARDED_BY(mutex_);  // by rank, the last one

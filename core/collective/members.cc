@@ -37,7 +37,7 @@ Status Members::failure() const {
 
 Status Members::disagreement() const {
   Agreement& agreement = roster_->agreement();
-  if (const auto waits = agreement.untold())
+  if (const auto waits = agreement.untold(roster_->links()))
     (void)has_memory_for([&] { roster_->say_waits(*waits); });
   const auto odd = agreement.odd();
   return odd ? disagreement(odd->mine, odd->rank, odd->theirs) : Status();

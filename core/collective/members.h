@@ -57,8 +57,20 @@ class Members {
   void look_at_hosts() const noexcept {
     (void)has_memory_for([&] { roster_->look_at_hosts(); });
   }
-  // This rank begins an operation, one after the other.
-  void begin(const NumberedCall& call) { roster_->agreement().begin(call); }
+  // An operation of this rank's, one after the other, for as long as it lives.
+  class Operation {
+   public:
+    Operation(const Members& members, const NumberedCall& call)
+        : agreement_(members.roster_->agreement()) {
+      agreement_.begin(call);
+    }
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+    ~Operation() { agreement_.end(); }
+
+   private:
+    Agreement& agreement_;
+  };
   // By whoever waits in it, in each slice: tells the others so. ABORTED: one of them has called
   // something else. Without memory they are not told.
   Status disagreement() const;
@@ -98,13 +110,18 @@ Status wait_in_slices(const Members& members, const Wait& wait, Done&& done, int
   }
 }
 
-// The same; look() is asked after each slice in vain, and an error of its ends the wait.
+// The same; look() is asked after each slice in vain, and an error of its ends the wait. A done()
+// that comes back early, as it may have been woken for another rank, is no slice.
 template <class Done, class Look>
 Status wait_and_look(const Members& members, const Wait& wait, Done&& done, Look&& look,
                      int awaited = -1) {
   Status seen;
+  Nanos next = now() + Members::kSlice;
   const auto over = [&](Nanos until) {
     if (done(until)) return true;
+    const Nanos at = now();
+    if (at < std::min(until, next)) return false;
+    next = at + Members::kSlice;
     seen = look();
     return !seen.ok();
   };

@@ -105,7 +105,8 @@ void Link::watch_host() {
 }
 
 // Gives up a peer whose host answers nothing any more. Where nothing is due, the kernel's probes
-// find that out.
+// find that out; those of a peer without room, whatever waits for it, count as sent
+// (host_answer.cc).
 void Link::look_at_host() {
   {
     const MutexLock lock(send_mutex_);
@@ -114,7 +115,7 @@ void Link::look_at_host() {
     host_timer_.reset();
     const HostAnswer answer = transport_->host_answer().value_or(HostAnswer{});
     if (host_silence_.look(at, answer) != Silence::Verdict::kLost) {
-      if (answer.due)
+      if (answer.due || answer.waits)
         host_timer_ = poller_->add_timer(at + host_silence_.every(), Ref<Watcher>::share(this));
       return;
     }

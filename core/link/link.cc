@@ -196,6 +196,7 @@ void Link::on_timer() {
 void Link::flush_locked() {
   iovec runs[64];
   FrameQueue& operations = memory_->out();
+  bool went = false;
   while (sends_ == Sends::kOn && (sender_.pending() || operations.pending())) {
     if (!sender_.pending()) turn_ended_ = true;
     if (turn_ended_ && !operations.midway())
@@ -208,7 +209,7 @@ void Link::flush_locked() {
       break;
     }
     if (*taken == 0) break;
-    if (between_hosts_ && !host_timer_) watch_host();
+    went = true;
     taken_.store(taken_.load(std::memory_order_relaxed) + *taken, std::memory_order_relaxed);
     if (operations_turn_) {
       operations.sent(*taken);
@@ -222,7 +223,9 @@ void Link::flush_locked() {
   const bool unsent = sender_.pending() || operations.pending();
   unsent_.store(unsent);
   queued_.store(sender_.queued_bytes(), std::memory_order_relaxed);
+  // Once it is counted what has gone: there may be no memory for a timer.
   if (unsent && !reader_timer_ && sends_ == Sends::kOn) watch_reader();
+  if (went && between_hosts_ && !host_timer_) watch_host();
 }
 
 void Link::queue_fins_locked() {

@@ -26,10 +26,19 @@ class Crowd {
 
   // source: what may be one greedy program, as far as can be told.
   void enter(Key key, const std::string& source) {
-    auto& count = sources_[source];
-    if (!count) count = std::make_shared<size_t>(0);
+    const auto known = sources_.find(source);
+    const auto count = known == sources_.end() ? std::make_shared<size_t>(0) : known->second;
+    const auto [member, fresh] =
+        members_.emplace(key, Member{source, count, next_++, Standing::kSilent});
+    if (known == sources_.end()) {
+      try {
+        sources_.emplace(source, count);
+      } catch (...) {  // without memory nobody has come
+        members_.erase(member);
+        throw;
+      }
+    }
     ++*count;
-    members_.emplace(key, Member{source, count, next_++, Standing::kSilent});
   }
   void advance(Key key, Standing standing) {
     if (auto it = members_.find(key); it != members_.end()) it->second.standing = standing;

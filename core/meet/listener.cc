@@ -392,7 +392,14 @@ void Listener::on_event(uint32_t tag, uint32_t) {
 
 // Lets one stranger in. False: nobody else now, and the socket is looked after.
 bool Listener::accept(size_t number) {
-  Ref<PendingConnection> connection, displaced;
+  Ref<PendingConnection> connection;
+  // Whoever had to give way is counted no more: it goes, whatever becomes of the newcomer.
+  struct Displaced {
+    ~Displaced() {
+      if (who && !has_memory_for([this] { who->evict(); })) who->stop();
+    }
+    Ref<PendingConnection> who;
+  } displaced;  // told without the lock
   {
     const MutexLock lock(mutex_);
     if (closed_) return false;
@@ -407,8 +414,8 @@ bool Listener::accept(size_t number) {
       const Status why =
           errno_status(Code::kResourceExhausted, "cannot accept a connection", errno);
       runtime_.audit().note(Incident::kBudgetDescriptors, "", why.details());
-      displaced = take(listening.crowd.victim(Crowd<PendingConnection*>::Standing::kSilent));
-      if (!displaced) {
+      displaced.who = take(listening.crowd.victim(Crowd<PendingConnection*>::Standing::kSilent));
+      if (!displaced.who) {
         poller_.add_timer(now() + kRetry, Ref<Watcher>::share(this));
         return false;
       }
@@ -422,7 +429,7 @@ bool Listener::accept(size_t number) {
         runtime_.audit().note(Incident::kHandshakeUser, "unix:", peer.status().details());
         return true;
       }
-      if (listening.crowd.full()) displaced = take(listening.crowd.victim());
+      if (listening.crowd.full()) displaced.who = take(listening.crowd.victim());
       const std::string source = source_of(*peer);
       connection = make_ref<PendingConnection>(Ref<Listener>::share(this), std::move(socket),
                                                std::move(*peer), listening.kinds);
@@ -433,8 +440,10 @@ bool Listener::accept(size_t number) {
       }
     }
   }
-  if (displaced) displaced->evict();
-  if (connection && !has_memory_for([&] { connection->begin(); })) connection->stop();
+  if (connection && !has_memory_for([&] { connection->begin(); })) {
+    connection->stop();
+    leave(*connection);
+  }
   return true;
 }
 

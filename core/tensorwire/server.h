@@ -12,7 +12,8 @@ extern "C" {
 
 int tw_server_create(int64_t max_message, tw_server** out, tw_status* status);
 // Bytes of replies that may wait for one client, instead of as many as the settings say. For
-// servers whose replies are memory that is held anyway; negative: as many as there are.
+// servers whose replies are memory that is held anyway; negative: as many as there are. Statuses
+// without a payload are cut short by the settings nevertheless.
 void tw_server_limit_unread(tw_server* server, int64_t bytes);
 void tw_server_instance(const tw_server* server, uint8_t out[TW_INSTANCE_SIZE]);
 int tw_server_listen_tcp(tw_server* server, const char* host, int port, int* bound,

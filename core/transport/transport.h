@@ -90,9 +90,10 @@ struct Completion {
 // What the peer's host has said to what this end sent, by the word of the kernels at both ends and
 // whatever the peer's process does: it may be stopped.
 struct HostAnswer {
-  bool due = false;   // something that was sent is not acknowledged
-  Nanos ago = 0;      // since something was
-  bool room = false;  // one more small frame leaves at once, and keeps no other back
+  bool due = false;    // something that was sent is not acknowledged
+  Nanos ago = 0;       // since something was
+  bool room = false;   // one more small frame leaves at once, and keeps no other back
+  bool waits = false;  // something that send() took is yet to leave
 };
 
 // Zeros where nothing is registered.

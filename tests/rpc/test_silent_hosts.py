@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from tests.networks import ADDRESSES, Networks
@@ -19,6 +20,8 @@ from tests.rpc.service import LIMIT_SECONDS
 
 LARGE = 64 << 20
 SILENCE_SECONDS = "1"
+PROBES = "04"
+"""The timer of a connection in /proc/net/tcp that runs while the peer has no room."""
 
 CLIENT = """
     import sys
@@ -42,6 +45,16 @@ class Client:
 
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._child = child
+
+    def finds_no_room(self) -> None:
+        """Returns once its kernel only asks the peer's, now and then, whether there is room."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not any(
+            line.split()[5].startswith(f"{PROBES}:")
+            for line in Path(f"/proc/{self._child.pid}/net/tcp").read_text().splitlines()
+        ):
+            assert time.monotonic() < deadline, "the peer takes all"
+            time.sleep(0.001)
 
     def calls(self, size: int) -> None:
         assert self._child.stdin is not None
@@ -110,6 +123,25 @@ def test_a_host_that_answers_nothing_loses_its_links(networks: Networks, size: i
             networks.lose_all()
             caller.calls(size)
             said = caller.hears()
+            networks.mend()
+    assert said.startswith("UNAVAILABLE")
+    assert f"TENSORWIRE_SILENCE_SECONDS is {SILENCE_SECONDS}" in said
+
+
+@pytest.mark.timeout(3 * LIMIT_SECONDS)
+def test_a_host_that_goes_silent_while_its_process_takes_nothing_loses_its_links(
+    networks: Networks,
+) -> None:
+    with process(
+        within=["nsenter", networks.files[0]], kind="tensorwire", address=f"{ADDRESSES[0]}:0"
+    ) as (target, server):
+        target = target.replace("127.0.0.1", ADDRESSES[0])
+        with client(target, ["nsenter", networks.files[1]]) as caller:
+            with paused(server.pid):
+                caller.calls(LARGE)
+                caller.finds_no_room()
+                networks.lose_all()
+                said = caller.hears()
             networks.mend()
     assert said.startswith("UNAVAILABLE")
     assert f"TENSORWIRE_SILENCE_SECONDS is {SILENCE_SECONDS}" in said

@@ -2,6 +2,7 @@
 // What a hostile peer makes a server's process hold: at most twice what it has really sent, and
 // 1 MiB.
 #include <fstream>
+#include <limits>
 
 #include "test/call/helper.h"
 #include "test/message/fake_link.h"
@@ -60,6 +61,7 @@ void serve(ServerCall& call, size_t& handled) {
 TEST_CASE("helper: server that is busy" * doctest::skip()) {
   const auto bytes = std::to_string(read_thing<size_t>(kFromTest));
   REQUIRE(setenv("TENSORWIRE_BUFFER_BYTES", bytes.c_str(), 1) == 0);
+  const bool any_unread = read_thing<bool>(kFromTest);
   const auto hello = read_thing<std::array<std::byte, wire::kHelloSize>>(kFromTest);
   size_t handled = 0;
   House house(
@@ -68,6 +70,7 @@ TEST_CASE("helper: server that is busy" * doctest::skip()) {
         return Ref<ServerCall>{};
       },
       1);
+  if (any_unread) house.server().limit_unread(std::numeric_limits<size_t>::max());
   const auto ticket =
       house.server().listener().admit(wire::decode_hello(hello).value(), 8, 60 * kSecond);
   REQUIRE(ticket.ok());
@@ -166,8 +169,11 @@ Bytes call_message(uint64_t stream, uint64_t number, uint8_t flags, std::string_
 }
 
 struct Victim {
-  explicit Victim(size_t buffer_bytes = size_t{1} << 30) : helper("server that is busy") {
+  // any_unread: replies may wait without a limit.
+  explicit Victim(size_t buffer_bytes = size_t{1} << 30, bool any_unread = false)
+      : helper("server that is busy") {
     helper.tell(buffer_bytes);
+    helper.tell(any_unread);
     wire::Hello mine = runtime().hello();
     mine.stream_window = wire::kMaxStreamWindow / 2;
     std::array<std::byte, wire::kHelloSize> hello;
@@ -400,9 +406,9 @@ TEST_CASE("budget: what a peer has on lease is counted as it counts it, and the 
 
 // A client that takes none of its replies: what waits for it is bounded, whatever they are, others
 // are served meanwhile, and it is served on once it has taken them.
-void check_unread(std::string_view method, size_t calls) {
+void check_unread(std::string_view method, size_t calls, bool any_unread = false) {
   constexpr size_t kMost = 8 << 20;
-  Victim victim(kMost);
+  Victim victim(kMost, any_unread);
   Closing good(follow(victim.invite));
   const auto handled = [&] {
     const Reply reply = unary(*good, "/t/Handled", {});
@@ -441,6 +447,9 @@ void check_unread(std::string_view method, size_t calls) {
 
 TEST_CASE("budget: small replies that nobody takes") { check_unread("/t/Page", 5000); }
 TEST_CASE("budget: failures that nobody takes") { check_unread("/t/Fail", 5000); }
+TEST_CASE("budget: failures that nobody takes, of a server whose replies have no limit") {
+  check_unread("/t/Fail", 5000, true);
+}
 TEST_CASE("budget: regions of which a peer takes no word") { check_unread("/t/Expose", 1); }
 TEST_CASE("budget: a stream that nobody takes, whose client grants credit without end") {
   check_unread("/t/Stream", 1);

@@ -3,6 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
+
+#include "base/shortage.h"
+#include "test/not_tried.h"
+#include "test/shortage.h"
+
 namespace tw::meet {
 namespace {
 
@@ -43,6 +49,27 @@ TEST_CASE("crowd: the greediest source loses first, the least far of it, and the
   people.advance(modest, Standing::kProved);
   CHECK(people.victim() == modest);
   CHECK(people.victim(Standing::kSpoke) == nullptr);
+}
+
+TEST_CASE("crowd: without memory nobody has come, and no source has more for it") {
+  if (!test::kFailsOnDemand)
+    return test::not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  const char *first = "first", *second = "second", *a = "a", *b = "b";
+  bool failed = true;
+  for (int n = 1; failed; ++n) {
+    CAPTURE(n);
+    People people(9);
+    people.enter(first, "ipv4:192.0.2.1");
+    people.enter(second, "ipv4:192.0.2.1");
+    const std::string source = "ipv4:192.0.2.2";
+    test::Failing failing(n);
+    const bool came = has_memory_for([&] { people.enter(a, source); });
+    failed = failing.end();
+    CHECK(people.size() == (came ? 3 : 2));
+    if (!came) people.enter(a, source);
+    people.enter(b, source);
+    CHECK(people.victim() == first);  // of two sources with as many
+  }
 }
 
 }  // namespace

@@ -4,13 +4,20 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
 #include "test/call/helper.h"
 #include "test/meet/dial.h"
+#include "test/not_tried.h"
+#include "test/shortage.h"
 #include "test/transport/verbs/world.h"
 #include "test/wire/support.h"
 #include "transport/shm/control.h"
@@ -415,6 +422,81 @@ TEST_CASE("listener: closed, it lets nobody in where a child has its sockets, to
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const Fd late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   CHECK(connect(late.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) != 0);
+}
+
+// A listener that nobody but the test drives, with room for few.
+struct OwnListener {
+  OwnListener() {
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const rlim_t before = std::exchange(limit.rlim_cur, 8 * kRoom);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    REQUIRE(meet::Listener::room() == kRoom);
+    listener = make_ref<meet::Listener>(runtime(), *poller, [](meet::Connected) {});
+    const auto path = listener->listen_local();
+    REQUIRE(path.ok());
+    address = "shm:" + *path;
+    limit.rlim_cur = before;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  }
+  ~OwnListener() { listener->close(); }
+  // Until nothing is left to be done.
+  void drive() {
+    pollfd waits{poller->fd(), POLLIN, 0};
+    while (::poll(&waits, 1, 0) > 0) (void)poller->poll(now());
+  }
+  static constexpr size_t kRoom = 32;
+
+  const std::unique_ptr<Poller> poller = Poller::create().value();
+  Ref<meet::Listener> listener;
+  std::string address;
+};
+
+auto open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+TEST_CASE("listener: a stranger for whom there is no memory leaves nothing behind") {
+  if (!kFailsOnDemand)
+    return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  bool failed = true;
+  for (int n = 1; failed; ++n) {
+    CAPTURE(n);
+    OwnListener own;
+    const auto before = open_descriptors();
+    {
+      const Fd stranger = dial(own.address);
+      Failing failing(n);
+      own.drive();
+      failed = failing.end();
+    }
+    own.drive();
+    CHECK(open_descriptors() == before);
+  }
+}
+
+TEST_CASE("listener: who gives way goes, though there is no memory for the newcomer") {
+  if (!kFailsOnDemand)
+    return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  bool failed = true;
+  for (int n = 1; failed; ++n) {
+    CAPTURE(n);
+    OwnListener own;
+    std::vector<Fd> crowd;
+    for (size_t i = 0; i < OwnListener::kRoom; ++i) {
+      crowd.push_back(dial(own.address));
+      own.drive();
+    }
+    const Fd newcomer = dial(own.address);
+    {
+      Failing failing(n);
+      own.drive();
+      failed = failing.end();
+    }
+    own.drive();
+    char byte;
+    CHECK(recv(crowd[0].get(), &byte, 1, MSG_DONTWAIT) == 0);
+  }
 }
 
 TEST_CASE("listener: addresses that cannot be listened on") {

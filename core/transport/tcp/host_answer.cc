@@ -67,6 +67,7 @@ HostAnswer host_answer(int socket) {
   answer.due = info.tcpi_unacked != 0 || info.tcpi_probes > 1 || (unsent != 0 && window >= kRoom);
   answer.ago = static_cast<Nanos>(info.tcpi_last_ack_recv) * kMillisecond;
   answer.room = unsent == 0 && window >= kRoom;
+  answer.waits = unsent != 0;
   return answer;
 }
 

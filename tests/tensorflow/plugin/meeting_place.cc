@@ -6,10 +6,12 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tensorwire.h"
@@ -18,6 +20,16 @@ namespace tensorwire {
 namespace {
 
 using Presence = MeetingPlace::Presence;
+
+template <class Done>
+bool eventually(Done&& done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
 
 // An answer that is waited for.
 class Answered {
@@ -169,8 +181,81 @@ TEST_CASE("meeting: so many groups at a time, and as many again once these are o
   const Answered other = pair.say(wire::Meeting::kEnter, 1, "0", "a\nb\n");
   pair.session = other.session();
   CHECK(pair.say(wire::Meeting::kJoined, 0, "", "no transport is left").session() == 0);
-  const Answered more = pair.say(wire::Meeting::kEnter, 0, "more", "a\nb\n");
-  CHECK_FALSE(more.yet());
+  // Once its thread has ended, too.
+  CHECK(eventually([&] {
+    const Answered more = pair.say(wire::Meeting::kEnter, 0, "more", "a\nb\n");
+    if (!more.yet()) return true;
+    REQUIRE(more.code() == TW_CODE_RESOURCE_EXHAUSTED);
+    return false;
+  }));
+}
+
+// Whoever is asked does not answer before it is let go.
+class Held {
+ public:
+  // `asked` counts, and is let go of with the session.
+  MeetingPlace::Ask ask(std::shared_ptr<std::atomic<int>> asked) {
+    return [state = state_, asked](const std::string&) {
+      ++*asked;
+      std::unique_lock<std::mutex> lock(state->mutex);
+      state->changed.wait(lock, [&] { return state->open; });
+      return Presence::kJoins;
+    };
+  }
+  void let_go() {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->open = true;
+    state_->changed.notify_all();
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;  // guards what follows
+    std::condition_variable changed;
+    bool open = false;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+TEST_CASE("meeting: who begins one anew, again and again, has no more threads than others") {
+  Pair pair;
+  Held held;
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  pair.ask = held.ask(asked);
+  int begun = 0, code = 0;
+  for (; begun < 300 && code == 0; ++begun) {
+    const Answered entered = pair.enter(0);
+    if (entered.yet())
+      code = entered.code();
+    else
+      CHECK(eventually([&] { return *asked == begun + 1; }));
+  }
+  CHECK(code == TW_CODE_RESOURCE_EXHAUSTED);
+  CHECK(begun == 257);
+  pair.ask = [](const std::string&) { return Presence::kJoins; };
+  held.let_go();
+  CHECK(eventually([&] { return asked.use_count() == 1; }));
+  pair.both_enter();
+}
+
+TEST_CASE("meeting: of a session that is over, nobody is asked any more") {
+  Pair pair;
+  Held held;
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  pair.ask = held.ask(asked);
+  const Answered first = pair.enter(0);
+  CHECK(eventually([&] { return *asked == 1; }));
+  pair.ask = [](const std::string&) { return Presence::kJoins; };
+  pair.both_enter();
+  CHECK(first.code() == TW_CODE_ABORTED);
+  held.let_go();
+  CHECK(eventually([&] { return asked.use_count() == 1; }));
+  CHECK(*asked == 1);
+}
+
+TEST_CASE("meeting: a task is no member twice") {
+  Pair pair;
+  CHECK(pair.say(wire::Meeting::kEnter, 0, "group", "a\na\n").code() == TW_CODE_INVALID_ARGUMENT);
 }
 
 // As where the container has no more threads: no stack is to be had.

@@ -22,8 +22,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{500};
 // For members that have all entered to join: more than each of them takes before it gives up.
 constexpr std::chrono::seconds kJoin{20};
-// Each session that is not over has a thread, and whoever reaches the worker's port begins some.
-constexpr size_t kMostUnderWay = 256;
+// Each session has a thread, which may outlast it while it asks somebody, and whoever reaches the
+// worker's port begins some.
+constexpr size_t kMostThreads = 256;
 // Sessions are remembered for members that come late.
 constexpr size_t kMostRemembered = 4096;
 
@@ -35,6 +36,11 @@ std::vector<std::string> lines_of(const std::string& text) {
     at = end + 1;
   }
   return lines;
+}
+
+bool all_differ(std::vector<std::string> tasks) {
+  std::sort(tasks.begin(), tasks.end());
+  return std::adjacent_find(tasks.begin(), tasks.end()) == tasks.end();
 }
 
 struct Waiting {
@@ -88,6 +94,7 @@ struct MeetingPlace::State {
   uint64_t next_session = std::random_device()() | uint64_t{1} << 32;
   std::map<std::string, std::shared_ptr<Session>> current;  // by the group's identity
   std::map<uint64_t, std::weak_ptr<Session>> sessions;
+  size_t threads = 0;  // that look after sessions
   bool closed = false;
 
   // ---- all of these with the lock ----
@@ -143,12 +150,10 @@ struct MeetingPlace::State {
 
   // Null: there is no room for another one.
   std::shared_ptr<Session> begin() {
-    const auto over = [](const auto& each) { return each.second->stage == Session::kOver; };
-    if (current.size() - std::count_if(current.begin(), current.end(), over) >= kMostUnderWay)
-      return nullptr;
+    if (threads >= kMostThreads) return nullptr;
     if (current.size() >= kMostRemembered)
       for (auto at = current.begin(); at != current.end();)
-        at = over(*at) ? current.erase(at) : std::next(at);
+        at = at->second->stage == Session::kOver ? current.erase(at) : std::next(at);
     return std::make_shared<Session>();
   }
 
@@ -166,6 +171,7 @@ struct MeetingPlace::State {
       session = begin();
       *full = !session;
       if (!session) return nullptr;
+      ++threads;
       current[request.key] = session;
       session->id = next_session++;
       session->tasks = lines_of(request.value);
@@ -240,10 +246,14 @@ struct MeetingPlace::State {
 
   void look_after(const std::shared_ptr<Session>& session) {
     bool together = true;
-    for (const std::string& task : session->tasks)
-      together = together && session->ask(task) == Presence::kJoins;
     Replies replies;
     std::unique_lock<std::mutex> lock(mutex);
+    for (const std::string& task : session->tasks) {
+      if (!together || session->stage != Session::kAsking) break;
+      lock.unlock();
+      together = session->ask(task) == Presence::kJoins;
+      lock.lock();
+    }
     if (session->stage == Session::kAsking) {
       if (together) {
         session->stage = Session::kGathering;
@@ -277,6 +287,7 @@ struct MeetingPlace::State {
       if (session->stage == Session::kJoining) decide(*session, false, &replies);
     }
     session->ask = nullptr;  // it keeps the cluster's connections
+    --threads;
     lock.unlock();
     send(replies);
   }
@@ -306,7 +317,8 @@ uint64_t MeetingPlace::take(const wire::MeetingRequest& request, Ask ask, Answer
     std::shared_ptr<Session> session;
     bool first = false, full = false;
     if (request.kind == wire::Meeting::kEnter) {
-      if (lines_of(request.value).size() == request.size)
+      const std::vector<std::string> tasks = lines_of(request.value);
+      if (tasks.size() == request.size && all_differ(tasks))
         session = state_->enter(request, std::move(ask), &replies, &first, &full);
     } else if (const auto at = state_->sessions.find(request.session);
                at != state_->sessions.end()) {
@@ -328,6 +340,7 @@ uint64_t MeetingPlace::take(const wire::MeetingRequest& request, Ask ask, Answer
     {
       const std::lock_guard<std::mutex> lock(state_->mutex);
       begun->ask = nullptr;
+      --state_->threads;
       state_->fail(*begun, TW_CODE_RESOURCE_EXHAUSTED, "no thread is to be had for the meeting",
                    &replies);
     }

@@ -6,7 +6,8 @@
 // A session is one attempt of the members to get together. All of them join groups, or the session
 // comes to nothing; all have entered it before any joins; and all have joined, or none uses it. A
 // member that waits no more for the others to enter ends it; one that enters for a second time
-// begins a new session. So many are under way at a time, because each has a thread.
+// begins a new session. Each has a thread, and there are so many of these at a time: it leaves as
+// soon as its session is over, or once whom it asks then has answered.
 #pragma once
 
 #include <cstdint>
