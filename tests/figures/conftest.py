@@ -146,6 +146,11 @@ def reduce_rows() -> Iterator[Row]:
                 yield Row(name, "way", case, size, p50_us=p50_us)
 
 
+def type_rows() -> Iterator[Row]:
+    for payload, p50_us in (("float32", 10.0), ("bfloat16", 12.5)):
+        yield Row("tensorwire", "shm", "all_reduce", 64 << 20, payload, p50_us=p50_us)
+
+
 def access_rows() -> Iterator[Row]:
     for case, size in ACCESSES.values():
         for name, way, p50_us in (
@@ -259,7 +264,8 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ],
         "tf-grpc": [payload_report(name) for name in ("p2p-latency", "p2p-bandwidth")],
         "mimic": [payload_report("mimic")],
-        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 7,
+        "collectives": [Report("collectives", "gloo", {**HERE}, [*reduce_rows()])] * 6,
+        "types": [Report("collectives", "gloo", {**HERE}, [*type_rows()])],
         "remote": [Report("remote", "memcpy", {**HERE}, [*access_rows()])] * 3,
         "weights": [Report("weights", "gloo", {**HERE}, [*weight_rows()])] * 2,
         "first": first_reports(),

@@ -64,9 +64,7 @@ def _what(command: str) -> str:
 def collectives() -> str:
     found = kept("collectives")
     made = {_what(each["command"]): Report.from_json(each["report"]) for each in found}
-    by_two, by_four, of_types, over_tcp, moved, rooted, sent = map(
-        _what, SETS["collectives"].commands
-    )
+    by_two, by_four, over_tcp, moved, rooted, sent = map(_what, SETS["collectives"].commands)
 
     def line(title: str, command: str, case: str, size: str, ours: str = "tensorwire") -> Line:
         rows = Rows([made[command]] if command in made else [])
@@ -80,7 +78,7 @@ def collectives() -> str:
 
     def halves() -> Line:
         """The same bytes in twice as many elements."""
-        rows = Rows([made[of_types]] if of_types in made else [])
+        rows = Rows(load("types"))
         whole, half = (
             rows.one(contender="tensorwire", payload=payload, size=64 * MB)
             for payload in ("float32", "bfloat16")

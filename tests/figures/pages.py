@@ -116,7 +116,7 @@ TABLES: Final = (
     Table("tf_grpc", "docs/figures.md", ["tf-grpc", "mimic"], tf_grpc.benchmarks),
     Table("steps", "docs/figures.md", ["tensorflow"], steps.steps),
     Table("training", "docs/figures.md", ["training"], steps.training),
-    Table("collectives", "docs/figures.md", ["collectives"], memory.collectives),
+    Table("collectives", "docs/figures.md", ["collectives", "types"], memory.collectives),
     Table("remote", "docs/figures.md", ["remote"], memory.remote),
     Table("weights", "docs/figures.md", ["weights"], memory.weights),
     Table("first", "docs/figures.md", ["first"], memory.first),

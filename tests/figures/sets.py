@@ -103,6 +103,7 @@ SETS: Final[dict[str, Set]] = {
         "`tensorwire bench compare` tells it: no row of ours should differ by more than its noise.",
         [f"RUN=1 {_AGAIN}", f"RUN=2 {_AGAIN}"],
         15,
+        apart=True,
     ),
     "peers": Set(
         "Calls, beside more libraries",
@@ -217,7 +218,8 @@ SETS: Final[dict[str, Set]] = {
             f"tensorwire bench p2p-bandwidth --scheme uniform,skew {_NETWORK} "
             f"--without chunking,adaptive,pipelining --no-limits{_BRIEFEST}",
         ],
-        120,
+        140,
+        apart=True,
     ),
     "serializers": Set(
         "What serializers take",
@@ -227,6 +229,7 @@ SETS: Final[dict[str, Set]] = {
         "memory, depends on what else a process frees. In the second run it keeps all of it.",
         [_SERIALIZED, f"{_KEPT_MEMORY} {_SERIALIZED}"],
         28,
+        apart=True,
     ),
     "collectives": Set(
         "Collectives",
@@ -236,8 +239,6 @@ SETS: Final[dict[str, Set]] = {
             "--peers gloo,mpich,openmpi --seconds 0.1",
             "tensorwire bench collectives --cases all_reduce --sizes 8,64K,1M,64M --ranks 4 "
             "--peers gloo,mpich,openmpi --seconds 0.1",
-            "tensorwire bench collectives --cases all_reduce --sizes 64M "
-            "--dtype float32,bfloat16 --peers none --seconds 0.1",
             "tensorwire bench collectives --cases all_reduce --sizes 8,1M,64M "
             "--peers gloo,tensorwire-tcp --seconds 0.1",
             "tensorwire bench collectives "
@@ -249,6 +250,15 @@ SETS: Final[dict[str, Set]] = {
             "--peers gloo,mpich,openmpi --no-limits --seconds 0.03",
         ],
         145,
+    ),
+    "types": Set(
+        "Collectives of other types",
+        "Sums of as many bytes of float32 and of bfloat16, which are computed in float32.",
+        [
+            "tensorwire bench collectives --cases all_reduce --sizes 64M "
+            "--dtype float32,bfloat16 --peers none --seconds 0.1",
+        ],
+        10,
     ),
     "torch": Set(
         "Steps of PyTorch",
@@ -311,7 +321,7 @@ SETS: Final[dict[str, Set]] = {
             "--cases copied,adopted,published --rounds 2",
             "tensorwire bench weights --cases resharded --peers none --rounds 3",
         ],
-        230,
+        330,
     ),
     "first": Set(
         "First use",
