@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: the process, its memory, and what comes ahead of a link.
-#include "abi/abi.h"
 #include <span>
 #include <vector>
 
+#include "abi/abi.h"
 #include "base/shortage.h"
 #include "engine/allocation.h"
 #include "process/arena_allocator.h"
@@ -191,8 +191,8 @@ void tw_copy_all(const tw_copying* copies, size_t count) {
   const bool known = has_memory_for([&] {
     found.reserve(count);
     for (const tw_copying& copy : std::span(copies, count))
-      found.push_back({static_cast<std::byte*>(copy.to), static_cast<const std::byte*>(copy.from),
-                       copy.size});
+      found.push_back(
+          {static_cast<std::byte*>(copy.to), static_cast<const std::byte*>(copy.from), copy.size});
   });
   if (known) return copy_all(found);
   for (const tw_copying& copy : std::span(copies, count)) tw_copy(copy.to, copy.from, copy.size);

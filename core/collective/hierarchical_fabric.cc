@@ -84,7 +84,7 @@ bool HierarchicalFabric::has_levels(const CollectiveCall& call) const {
 Status HierarchicalFabric::run(const CollectiveCall& call, const std::byte* in, std::byte* out,
                                const Wait& wait) {
   if (!has_levels(call)) return flat().run(call, in, out, wait);
-  const Members::Operation operation(members_, {++sequence_, call});
+  const Members::UnderWay operation(members_, {++sequence_, call});
   flat_now_ = false;
   switch (call.kind) {
     case CollectiveKind::kBarrier:

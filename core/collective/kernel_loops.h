@@ -404,7 +404,8 @@ void fold(const std::byte* const* in, size_t n, std::byte* result, size_t begin,
   for (size_t at = begin; at < end; at += kBlock) {
     const size_t size = end - at;
     const auto block_of = [&](size_t k) __attribute__((always_inline)) {
-      if (size >= kAhead) [[likely]] prefetch<kBlock>(in[k] + at + kAhead);
+      if (size >= kAhead) [[likely]]
+        prefetch<kBlock>(in[k] + at + kAhead);
       if (size >= kBlock) [[likely]]
         return in[k] + at;
       __builtin_memcpy(padded, in[k] + at, size);

@@ -58,15 +58,15 @@ class Members {
     (void)has_memory_for([&] { roster_->look_at_hosts(); });
   }
   // An operation of this rank's, one after the other, for as long as it lives.
-  class Operation {
+  class UnderWay {
    public:
-    Operation(const Members& members, const NumberedCall& call)
+    UnderWay(const Members& members, const NumberedCall& call)
         : agreement_(members.roster_->agreement()) {
       agreement_.begin(call);
     }
-    Operation(const Operation&) = delete;
-    Operation& operator=(const Operation&) = delete;
-    ~Operation() { agreement_.end(); }
+    UnderWay(const UnderWay&) = delete;
+    UnderWay& operator=(const UnderWay&) = delete;
+    ~UnderWay() { agreement_.end(); }
 
    private:
     Agreement& agreement_;

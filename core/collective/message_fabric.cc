@@ -20,7 +20,7 @@ template <class Steps>
 Status MessageFabric::by(const CollectiveCall& call, const Wait& wait, Algorithm algorithm,
                          Steps&& steps) {
   way_ = way_of(algorithm);
-  const Members::Operation operation(team_.members(), {++sequence_, call});
+  const Members::UnderWay operation(team_.members(), {++sequence_, call});
   Look look;
   if (boards_) {
     if (Status status = boards_->announce(call, wait); !status.ok()) return status;
