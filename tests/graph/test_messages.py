@@ -47,14 +47,19 @@ def address(array: Any) -> int:
     return found
 
 
-def test_memory_that_nobody_looks_at_any_more_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but that of ``depth`` steps, and ordinary memory first."""
-    sender = Sender(room=4)
+def inbox_of(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> Inbox:
+    """Of two steps."""
     monkeypatch.setattr(arrays, "empty", sender.empty)
     (transfer,) = plan([Edge("x", "a", "b", (ELEMENTS,), "float32")]).transfers()
     numpy = cast(Any, "numpy")  # no program has that, and memory is the same
     program = Program(numpy, (), (), (), {"x": Value((ELEMENTS,), "float32")})
-    inbox = Inbox(cast(Peer, sender), transfer, 2, program)
+    return Inbox(cast(Peer, sender), transfer, 2, program)
+
+
+def test_memory_that_nobody_looks_at_any_more_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but that of ``depth`` steps, and ordinary memory first."""
+    sender = Sender(room=4)
+    inbox = inbox_of(sender, monkeypatch)
     kept = []
     for _ in range(10):
         found = inbox.take(1)
@@ -71,3 +76,19 @@ def test_memory_that_nobody_looks_at_any_more_goes_back(monkeypatch: pytest.Monk
     assert len(inbox._taken) <= 2
     assert len(set(sender.into[2:])) <= 4
     assert set(sender.into[4:]) <= set(sender.arena)
+
+
+def test_memory_that_another_thread_lets_go_of_meanwhile_is_received_into_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sender = Sender(room=10)
+    inbox = inbox_of(sender, monkeypatch)
+    inbox.take(1)
+    ((memory, _),) = inbox._taken
+    lives = iter([True])
+    inbox._taken[:] = [(memory, cast(Any, lambda: next(lives, None)))]  # as a weakref that dies
+    sender.into.clear()
+    inbox.post()
+    inbox.post()
+    first, second = sender.into
+    assert first != second

@@ -101,13 +101,19 @@ def test_a_peer_of_this_host_that_is_stopped_with_full_buffers_is_waited_for() -
         waits_for_one_that_is_stopped(target, server)
 
 
-def test_a_peer_of_another_host_that_is_stopped_with_full_buffers_is_waited_for(
-    networks: Networks,
-) -> None:
+@contextlib.contextmanager
+def server_of_another_host(networks: Networks) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Its target, for clients in the second network, and its process."""
     with process(
         within=["nsenter", networks.files[0]], kind="tensorwire", address=f"{ADDRESSES[0]}:0"
     ) as (target, server):
-        target = target.replace("127.0.0.1", ADDRESSES[0])
+        yield target.replace("127.0.0.1", ADDRESSES[0]), server
+
+
+def test_a_peer_of_another_host_that_is_stopped_with_full_buffers_is_waited_for(
+    networks: Networks,
+) -> None:
+    with server_of_another_host(networks) as (target, server):
         waits_for_one_that_is_stopped(target, server, ["nsenter", networks.files[1]])
 
 
@@ -115,15 +121,14 @@ def test_a_peer_of_another_host_that_is_stopped_with_full_buffers_is_waited_for(
 @pytest.mark.parametrize("size", [1, LARGE])
 def test_a_host_that_answers_nothing_loses_its_links(networks: Networks, size: int) -> None:
     """Whether all that was sent has left this host, or not."""
-    with process(
-        within=["nsenter", networks.files[0]], kind="tensorwire", address=f"{ADDRESSES[0]}:0"
-    ) as (target, _):
-        target = target.replace("127.0.0.1", ADDRESSES[0])
-        with client(target, ["nsenter", networks.files[1]]) as caller:
-            networks.lose_all()
-            caller.calls(size)
-            said = caller.hears()
-            networks.mend()
+    with (
+        server_of_another_host(networks) as (target, _),
+        client(target, ["nsenter", networks.files[1]]) as caller,
+    ):
+        networks.lose_all()
+        caller.calls(size)
+        said = caller.hears()
+        networks.mend()
     assert said.startswith("UNAVAILABLE")
     assert f"TENSORWIRE_SILENCE_SECONDS is {SILENCE_SECONDS}" in said
 
@@ -132,16 +137,15 @@ def test_a_host_that_answers_nothing_loses_its_links(networks: Networks, size: i
 def test_a_host_that_goes_silent_while_its_process_takes_nothing_loses_its_links(
     networks: Networks,
 ) -> None:
-    with process(
-        within=["nsenter", networks.files[0]], kind="tensorwire", address=f"{ADDRESSES[0]}:0"
-    ) as (target, server):
-        target = target.replace("127.0.0.1", ADDRESSES[0])
-        with client(target, ["nsenter", networks.files[1]]) as caller:
-            with paused(server.pid):
-                caller.calls(LARGE)
-                caller.finds_no_room()
-                networks.lose_all()
-                said = caller.hears()
-            networks.mend()
+    with (
+        server_of_another_host(networks) as (target, server),
+        client(target, ["nsenter", networks.files[1]]) as caller,
+    ):
+        with paused(server.pid):
+            caller.calls(LARGE)
+            caller.finds_no_room()
+            networks.lose_all()
+            said = caller.hears()
+        networks.mend()
     assert said.startswith("UNAVAILABLE")
     assert f"TENSORWIRE_SILENCE_SECONDS is {SILENCE_SECONDS}" in said

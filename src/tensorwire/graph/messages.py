@@ -79,8 +79,11 @@ class Inbox:
         }
 
     def _memory(self, nbytes: int) -> _Memory:
-        used = [each for each in self._taken if each[1]() is not None]
-        free = [each for each in self._taken if each[1]() is None]
+        # Each is asked once: another thread may let go of it meanwhile.
+        used: list[tuple[_Memory, weakref.ref[Any]]] = []
+        free: list[tuple[_Memory, weakref.ref[Any]]] = []
+        for each in self._taken:
+            (free if each[1]() is None else used).append(each)
         if free:
             free.sort(key=lambda each: each[0].ordinary)
             self._taken = used + free[1 : 1 + self._depth]
