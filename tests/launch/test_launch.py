@@ -357,35 +357,6 @@ def test_output_needs_no_encoding() -> None:
     assert sorted(written.splitlines()) == sorted(lines)
 
 
-class StandIn:
-    """As of a notebook: it has the descriptor of the file that it stands in for."""
-
-    encoding = "latin-1"
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def write(self, text: str) -> None:
-        text.encode(self.encoding)
-        self.text += text
-
-    def flush(self) -> None: ...
-
-    def isatty(self) -> bool:
-        return False
-
-    def fileno(self) -> int:
-        return 1
-
-
-def test_output_goes_to_what_stands_in_for_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    output = StandIn()
-    monkeypatch.setattr(sys, "stdout", output)
-    tasks = launch.cluster("w=1").tasks
-    launch.Prefixed(tasks)(tasks[0], "stdout", "\u2588\n".encode())
-    assert output.text == "[w 0] \\u2588\n"
-
-
 def test_standard_output_may_be_closed(tmp_path: Path) -> None:
     script = f"echo one; echo two; echo > {tmp_path}/trained{{index}}"
     command = [sys.executable, "-c", LAUNCHER, script]

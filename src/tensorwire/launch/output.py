@@ -6,21 +6,21 @@ from __future__ import annotations
 import io
 import os
 import select
+import stat
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, TextIO
 
 from tensorwire.launch.jobs import Task
 
 LOOK_SECONDS: Final = 0.2
 """How often signals and the time are looked at when nothing happens."""
+PAUSE_SECONDS: Final = 0.01
 COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-# What a file takes without waiting when it says that it takes something: a pipe has room for so
-# much then, and a terminal for what these bytes become there.
-PIECE_OF_PIPE: Final = select.PIPE_BUF
-PIECE_OF_TERMINAL: Final = 128
+PIECE: Final = select.PIPE_BUF
+"""What a pipe that takes something has room for."""
 
 Waiting = Callable[[float], bool]
 """Called again and again while the reader takes nothing, with the seconds of that so far. False:
@@ -71,6 +71,28 @@ def _descriptor(sink: TextIO) -> int | None:
         return None
 
 
+@contextmanager
+def _of_its_own(descriptor: int) -> Iterator[int]:
+    """The same pipe or terminal, opened once more so that no write waits: another process may take
+    the room that was seen, and a terminal may have less than it says. The given descriptor cannot
+    be changed, as other processes share it and count on waiting. What cannot be opened once more,
+    such as a socket, is used as it is."""
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        yield descriptor
+        return
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        own = os.open(f"/proc/self/fd/{descriptor}", flags)
+    except OSError:
+        yield descriptor
+        return
+    try:
+        yield own
+    finally:
+        os.close(own)
+
+
 def write(sink: TextIO, data: bytes, waiting: Waiting) -> bool:
     """Returns False when the reader was given up. Raises OSError, as BrokenPipeError where the
     reader has gone."""
@@ -82,16 +104,25 @@ def write(sink: TextIO, data: bytes, waiting: Waiting) -> bool:
         sink.flush()
         return True
     sink.flush()
-    piece = PIECE_OF_TERMINAL if sink.isatty() else PIECE_OF_PIPE
+    with _of_its_own(descriptor) as own:
+        return _write(own, data, waiting)
+
+
+def _write(descriptor: int, data: bytes, waiting: Waiting) -> bool:
     room = select.poll()
     room.register(descriptor, select.POLLOUT)
     rest = memoryview(data)
+    began = time.monotonic()
     while rest:
-        began = time.monotonic()
-        while not room.poll(LOOK_SECONDS * 1000):
-            if not waiting(time.monotonic() - began):
-                return False
-        # Where another process has taken the room meanwhile.
-        with suppress(BlockingIOError):
-            rest = rest[os.write(descriptor, rest[:piece]) :]
+        taken = 0
+        if room.poll(LOOK_SECONDS * 1000):
+            with suppress(BlockingIOError):
+                taken = os.write(descriptor, rest[:PIECE])
+        if taken:
+            rest, began = rest[taken:], time.monotonic()
+            continue
+        if not waiting(time.monotonic() - began):
+            return False
+        # One that says that it takes something, and does not, is not asked without pause.
+        time.sleep(PAUSE_SECONDS)
     return True
