@@ -32,7 +32,7 @@ def ending() -> Iterator[None]:
     """Within it SIGTERM and SIGHUP raise Terminated with code 143 and 129, so that processes and
     folders that were made are cleared away; KeyboardInterrupt becomes SystemExit with code 130, and
     an OSError, such as that of standard output that cannot be written to, with code 1; where one of
-    both signals came before, with its code. SIGHUP stays ignored where it is (nohup). In the main
+    the three came before, with its code. SIGHUP stays ignored where it is (nohup). In the main
     thread.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -54,16 +54,17 @@ def ending() -> Iterator[None]:
     try:
         try:
             yield
+        except KeyboardInterrupt:
+            if not came:
+                came.append(_interrupted())
+            raise
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
-        if came:
-            raise SystemExit(came[-1]) from None
-        print("tensorwire: interrupted", file=sys.stderr, flush=True)
-        raise SystemExit(128 + signal.SIGINT) from None
+        raise SystemExit(came[-1] if came else _interrupted()) from None
     except OSError as error:
-        if not (came or _nobody_reads()):
+        if TERMINATED.isdisjoint(came) and not _nobody_reads():
             print(f"tensorwire: {error}", file=sys.stderr, flush=True)
         _give_up_output()
         raise SystemExit(came[-1] if came else 1) from None
@@ -109,6 +110,13 @@ def held() -> Iterator[None]:
             signal.signal(number, handler)
         for late in came:
             signal.raise_signal(late)
+
+
+def _interrupted() -> int:
+    """Tells of Ctrl-C; its exit code."""
+    with suppress(OSError):  # the terminal may be gone
+        print("tensorwire: interrupted", file=sys.stderr, flush=True)
+    return 128 + signal.SIGINT
 
 
 def _nobody_reads() -> bool:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,6 +88,41 @@ def test_what_a_program_prints_is_not_in_the_json(program: Path) -> None:
     result = run(program, "--json")
     assert len(json.loads(result.stdout)["edges"]) == 5
     assert result.stderr == "of the program\n"
+
+
+PRINTS = """
+import atexit, os
+atexit.register(os.system, "echo of a shell at the end")
+atexit.register(print, "at the end")
+os.system("echo of a shell")
+os.write(1, b"of native code\\n")
+"""
+
+
+def test_nor_is_what_others_print_for_it(program: Path) -> None:
+    """Native code, its processes, and what runs when the interpreter ends."""
+    program.write_text(PRINTS + program.read_text())
+    command = [sys.executable, "-m", "tensorwire", "graph", str(program), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert len(json.loads(done.stdout)["edges"]) == 5
+    assert sorted(done.stderr.splitlines()) == [
+        *("at the end", "of a shell", "of a shell at the end", "of native code"),
+    ]
+
+
+def test_who_reads_no_json_gets_the_plan(program: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tensorwire", "graph", str(program), "--json"]
+    command += ["--output", str(tmp_path / "plan")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert len(Plan.from_bytes((tmp_path / "plan").read_bytes()).edges) == 5
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "tensorwire: [Errno 28] No space left on device\n"
 
 
 def test_the_largest_unless_all_are_asked_for(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -79,3 +81,59 @@ def test_a_write_does_not_wait_where_another_process_took_the_room(
         written = file.read()
     assert len(written) > 99
     assert set(written.splitlines()[:-1]) == {b"y" * 99}
+
+
+@pytest.fixture
+def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output cannot be opened once more, as after su."""
+    opened = os.open
+
+    def refuse(path: str, *more: int) -> int:
+        if str(path).startswith("/proc/self/fd/"):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *more)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+@pytest.mark.usefixtures("of_another_user")
+@pytest.mark.parametrize("make", [os.pipe, os.openpty])
+def test_a_write_waits_for_no_file_of_another_user(
+    make: Callable[[], tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "LOOK_SECONDS", 0.05)
+    before = set(threading.enumerate())
+    reader, writer = make()
+    with open(writer, "w") as sink:
+        while output.write(sink, b"y" * 99 + b"\n", give_up):
+            pass
+        assert os.get_blocking(writer)
+        os.close(reader)  # ends the write that is left
+        for thread in set(threading.enumerate()) - before:
+            thread.join()
+
+
+@pytest.mark.usefixtures("of_another_user")
+def test_a_file_of_another_user_gets_all_of_it() -> None:
+    reader, writer = os.pipe()
+    text = b"".join(b"%d\n" % number for number in range(50_000))
+    read: list[bytes] = []
+
+    def take() -> None:
+        with open(reader, "rb") as file:
+            read.append(file.read())
+
+    taking = threading.Thread(target=take)
+    taking.start()
+    with open(writer, "w") as sink:
+        assert output.write(sink, text, lambda _: True)
+    taking.join()
+    assert read == [text]
+
+
+@pytest.mark.usefixtures("of_another_user")
+def test_a_file_of_another_user_whose_reader_has_gone() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as sink, pytest.raises(BrokenPipeError):
+        output.write(sink, b"one\n", give_up)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
@@ -99,6 +100,7 @@ def graph(
             loaded = edges(loaded, machines=where)
         return plan(loaded, depth=depth, coalesce=small)
 
+    kept = _keep_output() if json_ else None
     try:
         # Of standard output programs read one object.
         with redirect_stdout(sys.stderr) if json_ else nullcontext():
@@ -106,14 +108,41 @@ def graph(
     except (PlanError, ScopeError, sources.SourceError) as error:
         print(f"tensorwire graph: {error}", file=sys.stderr, flush=True)
         raise typer.Exit(1) from None
-    if json_:
-        print(json.dumps(loaded.as_json(), indent=2))
-    else:
-        report.print_plan(loaded, most=None if all_ else report.MOST_EDGES)
     saved = save(plot, lambda path: report.draw(loaded, path))
     saved &= save(output, lambda path: path.write_bytes(loaded.to_bytes()))
+    if json_:
+        _print(json.dumps(loaded.as_json(), indent=2), kept)
+    else:
+        report.print_plan(loaded, most=None if all_ else report.MOST_EDGES)
     print(end="", flush=True)  # to nowhere, where standard output is closed
     raise typer.Exit(0 if saved else 1)
+
+
+def _keep_output() -> int | None:
+    """A descriptor of standard output, on which no other will write: what native code, the
+    program's own processes, and what runs when the interpreter ends write there goes to standard
+    error from now on. None where one of both is closed or is no such file."""
+    try:
+        if (sys.stdout.fileno(), sys.stderr.fileno()) != (1, 2):
+            return None
+    except (AttributeError, OSError, ValueError):
+        return None
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    return kept
+
+
+def _print(text: str, kept: int | None) -> None:
+    if kept is None:
+        print(text)
+        return
+    try:
+        with open(kept, "w", closefd=False) as output:
+            print(text, file=output)
+    except OSError:
+        os.dup2(kept, 1)  # for those who look why, and whether anybody reads it
+        raise
 
 
 def _mapping(text: str) -> dict[str, str]:

@@ -8,9 +8,10 @@ import os
 import select
 import stat
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TextIO
 
 from tensorwire.launch.jobs import Task
@@ -71,28 +72,6 @@ def _descriptor(sink: TextIO) -> int | None:
         return None
 
 
-@contextmanager
-def _of_its_own(descriptor: int) -> Iterator[int]:
-    """The same pipe or terminal, opened once more so that no write waits: another process may take
-    the room that was seen, and a terminal may have less than it says. The given descriptor cannot
-    be changed, as other processes share it and count on waiting. What cannot be opened once more,
-    such as a socket, is used as it is."""
-    mode = os.fstat(descriptor).st_mode
-    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
-        yield descriptor
-        return
-    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
-    try:
-        own = os.open(f"/proc/self/fd/{descriptor}", flags)
-    except OSError:
-        yield descriptor
-        return
-    try:
-        yield own
-    finally:
-        os.close(own)
-
-
 def write(sink: TextIO, data: bytes, waiting: Waiting) -> bool:
     """Returns False when the reader was given up. Raises OSError, as BrokenPipeError where the
     reader has gone."""
@@ -104,8 +83,21 @@ def write(sink: TextIO, data: bytes, waiting: Waiting) -> bool:
         sink.flush()
         return True
     sink.flush()
-    with _of_its_own(descriptor) as own:
+    mode = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        return _write(descriptor, data, waiting)  # a socket cannot be opened once more
+    # Opened once more so that no write waits: another process may take the room that was seen, and
+    # a terminal may have less than it says. The given descriptor cannot be changed, as other
+    # processes share it and count on waiting.
+    try:
+        own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:  # that of another user, as after su
+        beside = os.get_blocking(descriptor)
+        return (_write_beside if beside else _write)(descriptor, data, waiting)
+    try:
         return _write(own, data, waiting)
+    finally:
+        os.close(own)
 
 
 def _write(descriptor: int, data: bytes, waiting: Waiting) -> bool:
@@ -125,4 +117,32 @@ def _write(descriptor: int, data: bytes, waiting: Waiting) -> bool:
             return False
         # One that says that it takes something, and does not, is not asked without pause.
         time.sleep(PAUSE_SECONDS)
+    return True
+
+
+def _write_beside(descriptor: int, data: bytes, waiting: Waiting) -> bool:
+    """In a thread, which may wait in its write, and stays there when the reader is given up."""
+    began = time.monotonic()
+    failed: list[OSError] = []
+
+    def work() -> None:
+        nonlocal began
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest[:PIECE]) :]
+                began = time.monotonic()
+        except OSError as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=work, name="tensorwire-output", daemon=True)
+    writer.start()
+    while True:
+        writer.join(LOOK_SECONDS)
+        if not writer.is_alive():
+            break
+        if not waiting(time.monotonic() - began):
+            return False
+    if failed:
+        raise failed[0]
     return True

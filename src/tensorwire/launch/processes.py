@@ -58,9 +58,10 @@ except OSError as error:
 
 class Ended(NamedTuple):
     """code: 0; else the exit code of the process that failed first (128 + n after signal n; 127:
-    there is no such command), ``TIMED_OUT``, or 128 + n when this process got signal n. why: empty,
-    or a sentence, and the last lines that the failed process wrote to its stderr. signalled: the
-    first signal that this process got; a process that was killed by one has the same code."""
+    there is no such command), ``TIMED_OUT``, or 128 + n when this process got signal n, also when
+    that came as the last thing, and all that do not serve had returned 0. why: empty, or a
+    sentence, and the last lines that the failed process wrote to its stderr. signalled: the first
+    signal that this process got; a process that was killed by one has the same code."""
 
     code: int
     why: str = ""
@@ -121,7 +122,8 @@ def run(
         with _signals(running.interrupt):
             for task in commands:
                 start(task, {})
-            return running.wait(timeout)
+            running.wait(timeout)
+        return running.ended()
     finally:
         try:
             running.close()
@@ -228,7 +230,7 @@ class _Running:
             assert file is not None
             self._events.register(file, selectors.EVENT_READ, _Pipe(task, stream, file))
 
-    def wait(self, timeout: float | None) -> Ended:
+    def wait(self, timeout: float | None) -> None:
         """Until all have ended."""
         if timeout is not None:
             self._timeout, self._deadline = timeout, time.monotonic() + timeout
@@ -247,6 +249,11 @@ class _Running:
         for key in list(self._events.get_map().values()):
             if isinstance(key.data, _Pipe):
                 self._end(key.data)
+
+    def ended(self) -> Ended:
+        """How, once ``wait`` has returned and no signal can come any more."""
+        while self._received:
+            self._signalled(self._received.pop(0))
         last = self._last[self._failed] if self._failed is not None else ()
         return Ended(self._code, "\n    ".join([self._why, *last]), self._first)
 
@@ -319,10 +326,11 @@ class _Running:
     def _signalled(self, number: int) -> None:
         self._hurried = True
         self._first = self._first or number
-        if self._sent is None:
+        if self._code == 0:
             self._code = 128 + number
             name = signal.Signals(number).name
             self._why = "interrupted" if number == signal.SIGINT else f"ended by {name}"
+        if self._sent is None:
             self._send(signal.Signals(number))
         else:
             self._escalate()

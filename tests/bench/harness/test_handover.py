@@ -121,3 +121,49 @@ def test_what_nobody_reads_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(BrokenPipeError):
             hand_over(report, LAYOUT, None, True, tmp_path, lambda _, path: drawn.append(path))
     assert drawn == [tmp_path]
+
+
+@pytest.mark.parametrize("buffering", [1, -1])  # printing fails, or what flushes it
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGINT, "tensorwire: interrupted\n"),
+        (signal.SIGTERM, "tensorwire: ended by SIGTERM\n"),
+    ],
+)
+def test_a_run_that_was_ended_and_whose_reader_has_gone_ends_as_it_was_ended(
+    number: signal.Signals,
+    said: str,
+    buffering: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def command() -> None:
+        with signals.ending():
+            with suppress(KeyboardInterrupt, SystemExit):  # as a tour, which keeps the figures
+                signal.raise_signal(number)
+            hand_over(Report("rpc", "grpcio", INTERRUPTED, ROWS), LAYOUT, None, True, None)
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", buffering=buffering) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            command()
+    assert ended.value.code == 128 + number
+    assert capsys.readouterr().err == said
+
+
+def test_figures_that_find_no_space_are_told_of_after_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        with signals.ending():
+            hand_over(Report("rpc", "grpcio", INTERRUPTED, ROWS), LAYOUT, None, True, None)
+
+    with open("/dev/full", "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            command()
+    assert ended.value.code == 130
+    assert "No space left on device" in capsys.readouterr().err

@@ -57,7 +57,10 @@ def hand_over(
             print(text)
         else:
             print_report(report, layout, console())
-    finally:  # nobody may read any more, as where the terminal was closed
+    except OSError:  # nobody may read any more, as where the terminal was closed
+        if not report.interrupted:
+            raise
+    finally:
         saved &= save(picture, lambda path: draw(report, path))
     if report.interrupted:
         raise KeyboardInterrupt

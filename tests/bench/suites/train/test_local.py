@@ -90,6 +90,26 @@ def test_workers_without_servers(mnist: Path) -> None:
     assert losses(ranks) == losses(outcome)
 
 
+@pytest.mark.parametrize("written", [None, '{"task_index": 0, "sam'])
+def test_figures_that_a_process_did_not_write_end_the_run(
+    written: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(where: launch.Cluster, command: Any, **_more: Any) -> launch.Ended:
+        for task in where.tasks:
+            (output,) = (
+                word.partition("=")[2] for word in command(task) if word.startswith("--output=")
+            )
+            text = "{}" if task.job == "worker" else written
+            if text is not None:
+                Path(output).write_text(text)
+        return launch.Ended(0)
+
+    monkeypatch.setattr(launch, "run", run)
+    with pytest.raises(local.ClusterError, match="ps 0 left no figures") as failed:
+        trained()
+    assert (failed.value.code, failed.value.signalled) == (1, None)
+
+
 def test_a_damaged_file_ends_all_and_is_named(mnist: Path) -> None:
     path = mnist / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])

@@ -23,8 +23,9 @@ Lines = Callable[[str, int, str], None]
 
 
 class ClusterError(RuntimeError):
-    """The cluster ended too early. code: that of the process that failed first, or 128 + n when
-    signal n has ended all. signalled: the signal that this process got, if it got one."""
+    """The cluster ended too early. code: that of the process that failed first, 128 + n when signal
+    n has ended all, or 1 when a process left no figures. signalled: the signal that this process
+    got, if it got one."""
 
     def __init__(self, code: int, message: str, signalled: int | None = None) -> None:
         super().__init__(message)
@@ -108,8 +109,16 @@ def run(
         ended = launch.run(where, command, environment=quiet, output=None if show is None else take)
         if ended.code:
             raise ClusterError(ended.code, ended.why, ended.signalled)
-        found = {task: json.loads(output_of(task).read_text()) for task in where.tasks}
+        found = {task: _written(output_of(task), task) for task in where.tasks}
     return Outcome(
         [found[task] for task in where.jobs["worker"]],
         [found[task] for task in where.jobs.get("ps", ())],
     )
+
+
+def _written(path: Path, task: launch.Task) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):  # none, or a part of them
+        why = f"{task} left no figures: it was killed, or could not write them"
+        raise ClusterError(1, why) from None
