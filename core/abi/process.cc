@@ -199,9 +199,7 @@ void tw_copy_all(const tw_copying* copies, size_t count) {
 }
 
 void tw_trim() {
-  (void)has_memory_for([] {
-    if (const auto runtime = Runtime::get()) (*runtime)->trim(kForever);
-  });
+  if (Runtime* const runtime = Runtime::present()) runtime->trim(kForever);
 }
 
 void* tw_buffer_data(const tw_buffer* buffer) { return buffer->data; }

@@ -79,21 +79,30 @@ void Link::slabs_dropped() {
 Status Link::start(Poller& poller) {
   baton_.held();  // since it was made
   poller_ = &poller;
-  Status status = transport_->watch(poller, Ref<Watcher>::share(this));
-  if (status.ok() && peer_.pidfd) {
-    auto watch =
-        poller.watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this), kDeath);
-    if (watch)
-      death_watch_ = *watch;
-    else
-      status = watch.status();
+  Status status;
+  try {
+    status = be_watched();
+    if (!status.ok()) lose(status);
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+    status = death();
   }
-  if (status.ok())
-    runtime_.subscribe(*this);
-  else
-    lose(status);
   hand_on();
   return status;
+}
+
+// What it leaves behind where it fails, lose() takes away.
+Status Link::be_watched() {
+  if (Status status = transport_->watch(*poller_, Ref<Watcher>::share(this)); !status.ok())
+    return status;
+  if (peer_.pidfd) {
+    auto watch = poller_->watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT,
+                                Ref<Watcher>::share(this), kDeath);
+    if (!watch) return watch.status();
+    death_watch_ = *watch;
+  }
+  runtime_.subscribe(*this);
+  return {};
 }
 
 // ---- sending ----

@@ -225,6 +225,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   }
   void take(std::unique_ptr<MemoryPort> port) { memory_ = std::move(port); }
 
+  Status be_watched() TW_REQUIRES(baton_);
   bool step() TW_REQUIRES(baton_);
   void steps() TW_REQUIRES(baton_);
   bool move() TW_REQUIRES(baton_);

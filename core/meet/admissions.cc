@@ -101,9 +101,10 @@ Result<Admissions::Guest> Admissions::admit(const wire::SessionId& session, Nano
   const MutexLock lock(mutex_);
   Result<Entry*> entry = find_live(session, at);
   if (!entry.ok()) return entry.status();
+  Guest guest = (*entry)->guest;  // before anything changes: it takes memory
   --(*entry)->left;
   ++(*entry)->pending;
-  return (*entry)->guest;
+  return guest;
 }
 
 void Admissions::settle(const wire::SessionId& session) {

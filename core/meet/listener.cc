@@ -68,6 +68,15 @@ class Listener::PendingConnection final : public Watcher {
     dismiss();
   }
 
+  // Whoever had to give way is counted no more: it goes, whatever becomes of the newcomer. Told
+  // without any lock, as it has one of its own.
+  struct Displaced {
+    ~Displaced() {
+      if (who && !has_memory_for([this] { who->evict(); })) who->stop();
+    }
+    Ref<PendingConnection> who;
+  };
+
  private:
   static std::vector<uint16_t> codes(const std::vector<Kind*>& kinds) {
     std::vector<uint16_t> codes;
@@ -86,6 +95,16 @@ class Listener::PendingConnection final : public Watcher {
     const Ref<PendingConnection> keep = Ref<PendingConnection>::share(this);
     const MutexLock lock(mutex_);
     if (watch_ == 0) return;
+    // There is no other timer that would end it.
+    if (!has_memory_for([this] {
+          mutex_.held();
+          look_at_time();
+        }))
+      give_up();
+  }
+
+  // Mutex held.
+  void look_at_time() TW_REQUIRES(mutex_) {
     const bool silent = handshake_.state() == HandshakeState::kAwaitOpen;
     if (const Nanos end = began_ + listener_->patience_; !silent && now() < end) {
       timer_ = listener_->poller_.add_timer(end, Ref<Watcher>::share(this));
@@ -100,16 +119,19 @@ class Listener::PendingConnection final : public Watcher {
 
   void on_event(uint32_t, uint32_t) override {
     const Ref<PendingConnection> keep = Ref<PendingConnection>::share(this);
-    Ref<PendingConnection> displaced;  // told without the lock, as it has one of its own
-    {
-      const MutexLock lock(mutex_);
-      if (watch_ != 0 && !blocked_) go_on(displaced);
-    }
-    if (displaced) displaced->evict();
+    Displaced displaced;
+    const MutexLock lock(mutex_);
+    if (watch_ == 0 || blocked_) return;
+    // Where it stood is not known any more, and perhaps nothing watches its socket.
+    if (!has_memory_for([&] {
+          mutex_.held();
+          go_on(displaced);
+        }))
+      give_up();
   }
 
   // Mutex held.
-  void go_on(Ref<PendingConnection>& displaced) TW_REQUIRES(mutex_) {
+  void go_on(Displaced& displaced) TW_REQUIRES(mutex_) {
     const auto before = standing();
     while (!handshake_.finished()) {
       const auto out = handshake_.outgoing();
@@ -157,7 +179,7 @@ class Listener::PendingConnection final : public Watcher {
   }
 
   // Mutex held.
-  void set_up(Ref<PendingConnection>& displaced) TW_REQUIRES(mutex_) {
+  void set_up(Displaced& displaced) TW_REQUIRES(mutex_) {
     const auto next = setup_->go_on(socket_.get());
     if (!next) return give_up_for(next.status());
     switch (*next) {
@@ -166,7 +188,7 @@ class Listener::PendingConnection final : public Watcher {
       case Setup::Next::kWrite:
         return wait_for(EPOLLOUT);
       case Setup::Next::kBlocking:
-        displaced = listener_->move_to_joining(*this, source_of(peer_));
+        listener_->move_to_joining(*this, source_of(peer_), displaced.who);
         return run_blocking_task();
       case Setup::Next::kDone:
         break;
@@ -191,11 +213,12 @@ class Listener::PendingConnection final : public Watcher {
       // Many may be queued whose time is over.
       Setup* const setup = self->awaited();
       if (!setup || self->listener_->runtime_.leaving()) return;
-      setup->run_blocking();
+      const bool through = has_memory_for([&] { setup->run_blocking(); });
       const MutexLock lock(self->mutex_);
       self->blocked_ = false;
-      // By the poller's thread again, which takes in links.
-      if (self->watch_ != 0) self->wait_for(EPOLLOUT);
+      if (self->watch_ == 0) return;
+      if (!through) return self->give_up();
+      self->wait_for(EPOLLOUT);  // by the poller's thread again, which takes in links
     });
   }
 
@@ -265,9 +288,9 @@ class Listener::PendingConnection final : public Watcher {
 
   // Mutex held.
   void become(std::unique_ptr<Transport> transport) TW_REQUIRES(mutex_) {
+    listener_->arrived_({std::move(transport), std::move(peer_)});
     settled_ = true;
     listener_->admissions_.settle(handshake_.session());
-    listener_->arrived_({std::move(transport), std::move(peer_)});
     listener_->leave(*this);
   }
 
@@ -393,13 +416,7 @@ void Listener::on_event(uint32_t tag, uint32_t) {
 // Lets one stranger in. False: nobody else now, and the socket is looked after.
 bool Listener::accept(size_t number) {
   Ref<PendingConnection> connection;
-  // Whoever had to give way is counted no more: it goes, whatever becomes of the newcomer.
-  struct Displaced {
-    ~Displaced() {
-      if (who && !has_memory_for([this] { who->evict(); })) who->stop();
-    }
-    Ref<PendingConnection> who;
-  } displaced;  // told without the lock
+  PendingConnection::Displaced displaced;
   {
     const MutexLock lock(mutex_);
     if (closed_) return false;
@@ -464,19 +481,17 @@ void Listener::advance(PendingConnection& connection,
     crowd(it->second.socket).advance(&connection, standing);
 }
 
-// The socket is free for others. Who has to give way, if anybody.
-Ref<Listener::PendingConnection> Listener::move_to_joining(PendingConnection& connection,
-                                                           const std::string& source) {
+// The socket is free for others. `displaced`: who has to give way, if anybody.
+void Listener::move_to_joining(PendingConnection& connection, const std::string& source,
+                               Ref<PendingConnection>& displaced) {
   const MutexLock lock(mutex_);
   const auto it = pending_.find(&connection);
-  if (it == pending_.end()) return nullptr;
+  if (it == pending_.end()) return;
   crowd(it->second.socket).leave(&connection);
   it->second.socket = kJoining;
-  Ref<PendingConnection> displaced;
   if (joining_.full()) displaced = take(joining_.victim());
   joining_.enter(&connection, source);
   joining_.advance(&connection, Crowd<PendingConnection*>::Standing::kProved);
-  return displaced;
 }
 
 void Listener::on_timer() {

@@ -77,7 +77,8 @@ class Listener final : public Watcher {
   bool accept(size_t socket);
   void leave(PendingConnection& connection);
   void advance(PendingConnection& connection, Crowd<PendingConnection*>::Standing standing);
-  Ref<PendingConnection> move_to_joining(PendingConnection& connection, const std::string& source);
+  void move_to_joining(PendingConnection& connection, const std::string& source,
+                       Ref<PendingConnection>& displaced);
   Ref<PendingConnection> take(PendingConnection* connection) TW_REQUIRES(mutex_);
   Crowd<PendingConnection*>& crowd(size_t socket) TW_REQUIRES(mutex_) {
     return socket == kJoining ? joining_ : sockets_[socket].crowd;

@@ -206,13 +206,13 @@ std::list<Pool::Posted> Pool::withdraw(size_t keep, Nanos since_before) {
   return out;
 }
 
-void Pool::trim(Nanos idle_before) {
+void Pool::trim(Nanos idle_before, Nanos posted_before) {
   if (!home_.here()) return;
   std::list<Idle> old;
   std::list<Posted> unused;
   const MutexLock lock(mutex_);
   old = evict(capacity_, idle_before);
-  unused = withdraw(kMostPosted, idle_before);
+  unused = withdraw(kMostPosted, posted_before);
 }
 
 PoolStats Pool::stats() const {

@@ -104,8 +104,9 @@ class Pool final : public RefCounted {
   // Most bytes kept idle, and again most bytes posted.
   size_t capacity() const { return capacity_; }
 
-  // Gives back buffers that have been idle, or posted, since before `idle_before`.
-  void trim(Nanos idle_before = kForever);
+  // Gives back buffers that have been idle since before `idle_before`, and those that have been
+  // posted since before `posted_before`.
+  void trim(Nanos idle_before = kForever, Nanos posted_before = kForever);
 
   PoolStats stats() const;
 

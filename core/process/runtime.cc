@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "base/mutex.h"
@@ -25,7 +26,7 @@ void in_child() {
 }  // namespace
 
 Result<Runtime*> Runtime::get() {
-  if (Runtime* runtime = g_runtime.load(std::memory_order_acquire)) return runtime;
+  if (Runtime* runtime = present()) return runtime;
   const MutexLock lock(g_mutex);
   if (Runtime* runtime = g_runtime.load(std::memory_order_relaxed)) return runtime;
   [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, in_child);
@@ -34,6 +35,8 @@ Result<Runtime*> Runtime::get() {
   g_runtime.store(runtime->release(), std::memory_order_release);
   return g_runtime.load(std::memory_order_relaxed);
 }
+
+Runtime* Runtime::present() { return g_runtime.load(std::memory_order_acquire); }
 
 Result<std::unique_ptr<Runtime>> Runtime::create() {
   auto settings = settings_from_environment();
@@ -104,7 +107,8 @@ void Runtime::trim(Nanos idle_before) noexcept {
   // What it has no memory for is done by the next one.
   (void)has_memory_for([&] {
     arena_->trim(idle_before);
-    pool_->trim(idle_before);
+    // Whoever has just posted memory is about to need it.
+    pool_->trim(idle_before, std::min(idle_before, now() - kIdle));
     const MutexLock lock(tenants_mutex_);
     if (const uint64_t drops = arena_->slabs_dropped(); drops != drops_told_) {
       for (Subscriber* subscriber : subscribers_) subscriber->slabs_dropped();
@@ -141,7 +145,7 @@ void Runtime::unsubscribe(Subscriber& subscriber) {
 }
 
 void Runtime::shut_down() {
-  Runtime* const runtime = g_runtime.load(std::memory_order_acquire);
+  Runtime* const runtime = present();
   if (!runtime) return;
   Background *background, *blocking_tasks;
   {

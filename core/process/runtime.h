@@ -34,6 +34,8 @@ class Runtime {
  public:
   // INVALID_ARGUMENT: a TENSORWIRE_* variable is wrong.
   static Result<Runtime*> get();
+  // Null: nothing has been used yet.
+  static Runtime* present();
   // Joins the threads of its own; the runtime must not be used afterwards. For the end of the
   // interpreter.
   static void shut_down();
@@ -76,7 +78,7 @@ class Runtime {
   // A link, as far as the runtime knows it.
   class Subscriber {
    public:
-    // The arena has dropped slabs. Called by the background.
+    // The arena has dropped slabs. By any thread, without a lock of the link's.
     virtual void slabs_dropped() = 0;
     // As Trace::keep(); also when it moves in while traces are kept.
     virtual void keep_trace(size_t events) = 0;
@@ -93,7 +95,7 @@ class Runtime {
   void memory_used() {
     if (!trimming_.load(std::memory_order_relaxed)) schedule_trim();
   }
-  // What has been idle since before then goes back now.
+  // What has been idle since before then goes back now. What was posted has its minute.
   void trim(Nanos idle_before) noexcept;
 
  private:

@@ -150,7 +150,7 @@ class Transport {
   virtual void interrupt() = 0;
 
   // Registers with the poller; no activity is reported until arm(). The watcher's tags are the
-  // transport's own.
+  // transport's own. Whatever comes of it, a status or std::bad_alloc, unwatch() undoes it.
   virtual Status watch(Poller& poller, Ref<Watcher> watcher) = 0;
   virtual void unwatch() = 0;
   // Baton held, as the last thing before it is let go. From now on one activity is reported when

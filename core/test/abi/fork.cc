@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "test/abi/world.h"
 
 namespace tw::test::abi {
@@ -128,6 +130,21 @@ TEST_CASE_TEMPLATE("abi: a forked child has none of its parent's handles", Way,
     CHECK(code == TW_CODE_OK);
   }
   CHECK(eventually([&] { return arena_used() <= before; }));
+}
+
+TEST_CASE("abi: a process that has used nothing has nothing to trim") {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    tw_trim();
+    // The first use reads the settings.
+    setenv("TENSORWIRE_SPIN_US", "nonsense", 1);
+    _exit(tw_trace(0, nullptr) == TW_CODE_INVALID_ARGUMENT ? 0 : 1);
+  }
+  int how = -1;
+  REQUIRE(waitpid(child, &how, 0) == child);
+  CHECK(WIFEXITED(how));
+  CHECK(WEXITSTATUS(how) == 0);
 }
 
 }  // namespace

@@ -72,6 +72,15 @@ TEST_CASE("abi: a message that is received by copy lands in memory that was post
     CHECK(tw_message_posted(reply.message.get()) == nullptr);
     CHECK(segment(reply.message) == replies[0]);
   }
+  SUBCASE("and that stays where all that lies idle goes back") {
+    replies = {text_of(kSize)};
+    Desk desk;
+    desk.post();
+    tw_trim();
+    CHECK(desk.told == 0);
+    Reply reply = get();
+    CHECK(tw_message_posted(reply.message.get()) == &desk);
+  }
   SUBCASE("and that nobody claims") {
     replies = {text_of(kSize)};
     Desk desk;

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of what happens without descriptors.
+// For tests of what happens to descriptors, and without them.
 #pragma once
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 
+#include <filesystem>
+#include <iterator>
+
 #include "base/fd.h"
 
 namespace tw::test {
+
+inline auto open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
 
 // Lets this process open no more descriptors than it has.
 class NoMoreDescriptors {

@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "test/base/descriptors.h"
 #include "test/call/helper.h"
 #include "test/not_tried.h"
 #include "test/sanitized.h"
@@ -160,9 +161,12 @@ TEST_CASE("shortage: a server without address space refuses what is too large, a
 // A server whose dispatcher suffers, and calls that are answered by the test.
 struct Suffering {
   Suffering() : server(Server::create(runtime().settings().max_message_bytes).value()) {
+    auto path = server->listener().listen_local();
+    REQUIRE(path.ok());
+    shm = "shm:" + *path;
     auto port = server->listener().listen_tcp("127.0.0.1", 0);
     REQUIRE(port.ok());
-    address = "tcp:127.0.0.1:" + std::to_string(*port);
+    tcp = "tcp:127.0.0.1:" + std::to_string(*port);
     dispatcher = std::thread([this] {
       suffer(true);
       std::vector<Ref<ServerCall>> calls;
@@ -186,20 +190,20 @@ struct Suffering {
     served.put(nullptr);
     worker.join();
   }
-  Ref<CallPort> connect() {
+  meet::Invitation invitation(std::string_view way) {
     auto ticket = server->listener().admit(runtime().hello(), 1, 30 * kSecond);
     REQUIRE(ticket.ok());
-    meet::Invitation in{address, ticket->session, ticket->secret, server->instance(),
-                        runtime().hello()};
-    auto connected = meet::connect(runtime(), in, patience());
-    REQUIRE(connected.ok());
-    return CallPort::create(runtime(), std::move(connected->transport), std::move(connected->peer),
-                            runtime().settings().max_message_bytes)
-        .value();
+    return {way == "shm" ? shm : tcp, ticket->session, ticket->secret, server->instance(),
+            runtime().hello()};
+  }
+  Ref<CallPort> connect() {
+    auto port = tw::connect(runtime(), invitation("tcp"), nullptr, {}, {patience()});
+    REQUIRE(port.ok());
+    return std::move(*port);
   }
 
   const Ref<Server> server;
-  std::string address;
+  std::string shm, tcp;
   Slot<Ref<ServerCall>> served;
   std::thread dispatcher, worker;
 };
@@ -229,6 +233,37 @@ TEST_CASE("shortage: whatever a server's dispatcher has no memory for costs a li
     CHECK(unary(*good, "/t/Echo", segments).code == Code::kOk);
   }
   CHECK(losses != 0);
+}
+
+TEST_CASE_TEMPLATE("shortage: a newcomer for whom a server has no memory leaves no link there", Way,
+                   TENSORWIRE_WAYS) {
+  if (!kFailsOnDemand)
+    return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  Suffering suffering;
+  Closing good(suffering.connect());
+  const auto bytes = bytes_of(1000);
+  REQUIRE(unary(*good, "/t/Echo", {out(bytes)}).code == Code::kOk);
+  const auto before = open_descriptors();
+  bool failed = true;
+  int losses = 0;
+  for (int n = 1; failed; ++n) {
+    REQUIRE(n < 500);
+    CAPTURE(n);
+    const auto in = suffering.invitation(Way::kName);
+    fail_allocation(n);
+    auto newcomer = connect(runtime(), in, nullptr, {}, {patience()});
+    const Code code =
+        newcomer ? unary(**newcomer, "/t/Echo", {out(bytes)}).code : newcomer.status().code();
+    failed = allocation_failed();
+    fail_allocation(0);
+    CHECK((code == Code::kOk || code == Code::kUnavailable || code == Code::kResourceExhausted));
+    losses += code != Code::kOk;
+    if (newcomer) (*newcomer)->link().close({Code::kCancelled, "the test is over"});
+    REQUIRE(eventually([&] { return ports_of(*suffering.server).size() == 1; }));
+    CHECK(unary(*good, "/t/Echo", {out(bytes)}).code == Code::kOk);
+  }
+  CHECK(losses != 0);
+  CHECK(eventually([&] { return open_descriptors() <= before; }));
 }
 
 TEST_CASE_TEMPLATE("shortage: a deadline ends its call without memory", Way, TENSORWIRE_LINKS) {

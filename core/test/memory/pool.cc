@@ -221,8 +221,10 @@ TEST_CASE("pool: what is posted is bounded, the oldest goes first, and what nobo
 
   const Nanos before = now();
   pool->post(more.buffer(5 * kMiB));
-  pool->trim(before);
+  must(pool->get(kMiB)) = nullptr;
+  pool->trim(kForever, before);
   CHECK(more.returns == 1);
+  CHECK(pool->stats().idle == 0);
   pool->trim();
   CHECK(more.returns == 2);
   pool->post(more.buffer(5 * kMiB));

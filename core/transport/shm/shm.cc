@@ -173,14 +173,11 @@ Status ShmTransport::watch(Poller& poller, Ref<Watcher> watcher) {
   const MutexLock lock(watch_mutex_);
   auto nudge = poller.watch(nudge_.get(), EPOLLIN, watcher, kNudge);
   if (!nudge) return nudge.status();
-  auto control = poller.watch(socket_.get(), kListen, watcher, kControl);
-  if (!control) {
-    poller.unwatch(*nudge, nudge_.get());
-    return control.status();
-  }
   poller_ = &poller;
   watcher_ = std::move(watcher);
   nudge_watch_ = *nudge;
+  auto control = poller.watch(socket_.get(), kListen, watcher_, kControl);
+  if (!control) return control.status();
   control_watch_ = *control;
   return {};
 }

@@ -101,13 +101,10 @@ Status VerbsTransport::watch(Poller& poller, Ref<Watcher> watcher) {
   const MutexLock lock(watch_mutex_);
   auto bell = poller.watch(endpoint_->bell(), kBellEvents, watcher, kBell);
   if (!bell) return bell.status();
-  auto side = poller.watch(endpoint_->side(), kSideEvents, watcher, kSide);
-  if (!side) {
-    poller.unwatch(*bell, endpoint_->bell());
-    return side.status();
-  }
   poller_ = &poller;
   bell_watch_ = *bell;
+  auto side = poller.watch(endpoint_->side(), kSideEvents, std::move(watcher), kSide);
+  if (!side) return side.status();
   side_watch_ = *side;
   return {};
 }
@@ -123,7 +120,7 @@ void VerbsTransport::unwatch() {
   }
   if (!poller) return;
   poller->unwatch(bell, endpoint_->bell());
-  poller->unwatch(side, endpoint_->side());
+  if (side != 0) poller->unwatch(side, endpoint_->side());
 }
 
 void VerbsTransport::arm(bool want_send) {
