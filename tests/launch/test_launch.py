@@ -4,30 +4,21 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import select
-import signal
 import socket
-import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.launch.launcher import PATIENCE, gone, wait_for
 
 from tensorwire import launch
 from tensorwire.launch import Task, jobs, leftovers, processes
-
-PATIENCE = 30.0
 
 
 class Lines:
@@ -53,30 +44,6 @@ def run(spec: str, *command: str, **options: object) -> tuple[int, Lines]:
         **options,  # type: ignore[arg-type]
     )
     return ended.code, lines
-
-
-def wait_for(path: Path) -> str:
-    """The text of a file that another process will write, up to its newline."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if path.exists() and (text := path.read_text()).endswith("\n"):
-            return text.strip()
-        time.sleep(0.01)
-    raise AssertionError(f"{path} was not written")
-
-
-def gone(pid: int) -> bool:
-    """Whether a process ends within the time that a test has."""
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_each_process_is_told_the_cluster_and_its_place() -> None:
@@ -332,86 +299,6 @@ def test_from_another_thread() -> None:
     assert codes == [0]
 
 
-LAUNCHER = """
-import sys
-from tensorwire import launch
-sys.exit(launch.run(launch.cluster("worker=2"), ["sh", "-c", sys.argv[1]], timeout=60).code)
-"""
-
-
-def launcher(script: str, **options: Any) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", LAUNCHER, script]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, **options)
-
-
-def test_output_needs_no_encoding() -> None:
-    line = "loss \u2588\n".encode() + b"\xff\n"
-    script = f"printf '{''.join(f'{chr(92)}{byte:03o}' for byte in line)}'"
-    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
-    with launcher(script, stdout=subprocess.PIPE, env=environment) as process:
-        written, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0
-    lines = [
-        prefix + each for prefix in (b"[worker 0] ", b"[worker 1] ") for each in line.splitlines()
-    ]
-    assert sorted(written.splitlines()) == sorted(lines)
-
-
-def test_standard_output_may_be_closed(tmp_path: Path) -> None:
-    script = f"echo one; echo two; echo > {tmp_path}/trained{{index}}"
-    command = [sys.executable, "-c", LAUNCHER, script]
-    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command]
-    assert subprocess.run(closed, timeout=2 * PATIENCE, check=False).returncode == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"trained0", "trained1"}
-
-
-def of_pipe() -> tuple[int, int]:
-    reader, writer = os.pipe()
-    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-    return reader, writer
-
-
-@pytest.mark.parametrize("make", [of_pipe, os.openpty])
-def test_a_signal_ends_all_although_nobody_reads(
-    make: Callable[[], tuple[int, int]], tmp_path: Path
-) -> None:
-    reader, writer = make()
-    try:
-        with launcher(f"echo $$ > {tmp_path}/pid{{index}}; exec yes", stdout=writer) as process:
-            pids = [int(wait_for(tmp_path / f"pid{index}")) for index in range(2)]
-            wait_until_full(writer)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 128 + signal.SIGTERM
-        assert all(gone(each) for each in pids)
-    finally:
-        os.close(reader)
-        os.close(writer)
-
-
-def wait_until_full(writer: int) -> None:
-    """Until a file takes no more output."""
-    room = select.poll()
-    room.register(writer, select.POLLOUT)
-    end = time.monotonic() + PATIENCE
-    while room.poll(0):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def test_no_output_is_lost_when_the_reader_pauses(tmp_path: Path) -> None:
-    reader, writer = of_pipe()
-    with launcher(f"seq 50000; echo > {tmp_path}/done{{index}}", stdout=writer) as process:
-        wait_until_full(writer)
-        os.close(writer)
-        with open(reader, "rb") as file:
-            lines = file.read().splitlines()
-        assert process.wait(PATIENCE) == 0
-    for index in range(2):
-        prefix = f"[worker {index}] ".encode()
-        found = [int(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)]
-        assert found == list(range(1, 50001))
-
-
 def test_an_output_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,112 +336,6 @@ def test_a_line_whose_end_comes_in_two_parts() -> None:
         os.close(writer)
         running.close()
     assert [line.rstrip("\r") for line in lines.of("w", 0)] == ["one", "", "two", "three"]
-
-
-def test_a_signal_that_comes_before_any_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    handled = processes._signals
-
-    @contextmanager
-    def early(take: Callable[[int], None]) -> Iterator[None]:
-        with handled(take):
-            signal.raise_signal(signal.SIGTERM)
-            yield
-
-    monkeypatch.setattr(processes, "_signals", early)
-    ended = launch.run(launch.cluster("ps=1,worker=2"), ["sleep", "1000"], timeout=PATIENCE)
-    assert ended == launch.Ended(128 + signal.SIGTERM, "ended by SIGTERM", signal.SIGTERM)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_only_serving_processes_are_left(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    """The worker has returned 0; ps goes on until it is killed."""
-    script = f"""
-    if [ {{job}} = worker ]; then until [ -e {tmp_path}/serving ]; do sleep 0.01; done; exit; fi
-    trap 'echo told' TERM
-    echo > {tmp_path}/serving
-    while :; do sleep 0.01; done
-    """
-
-    def output(task: Task, stream: str, line: bytes) -> None:
-        if line == b"told\n":  # the shell may say that its sleep was ended, too
-            signal.raise_signal(number)
-
-    ended = launch.run(
-        launch.cluster("ps=1,worker=1"), ["sh", "-c", script], output=output, timeout=PATIENCE
-    )
-    why = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
-    assert ended == launch.Ended(128 + number, why, number)
-
-
-def test_a_signal_while_the_last_output_is_waited_for(tmp_path: Path) -> None:
-    """A process that left its group writes once the task has been reaped."""
-    script = f"""
-    setsid sh -c 'echo > {tmp_path}/apart
-      while kill -0 '$$' 2> /dev/null; do sleep 0.01; done; echo late' &
-    until [ -e {tmp_path}/apart ]; do sleep 0.01; done
-    """
-    seen: list[bytes] = []
-
-    def output(task: Task, stream: str, line: bytes) -> None:
-        seen.append(line)
-        signal.raise_signal(signal.SIGTERM)
-
-    ended = launch.run(launch.cluster("w=1"), ["sh", "-c", script], output=output, timeout=PATIENCE)
-    assert seen == [b"late\n"]
-    assert ended == launch.Ended(128 + signal.SIGTERM, "ended by SIGTERM", signal.SIGTERM)
-
-
-def test_a_signal_after_a_failure_leaves_the_code_of_that(tmp_path: Path) -> None:
-    script = f"""
-    if [ {{job}} = worker ]; then
-      until [ -e {tmp_path}/serving ]; do sleep 0.01; done; exit 3
-    fi
-    trap 'echo told' TERM
-    echo > {tmp_path}/serving
-    while :; do sleep 0.01; done
-    """
-
-    def output(task: Task, stream: str, line: bytes) -> None:
-        if line == b"told\n":
-            signal.raise_signal(signal.SIGTERM)
-
-    ended = launch.run(
-        launch.cluster("ps=1,worker=1"), ["sh", "-c", script], output=output, timeout=PATIENCE
-    )
-    assert ended == launch.Ended(3, "worker 0 failed with exit code 3", signal.SIGTERM)
-
-
-def test_a_signal_that_a_task_got_is_none_of_this_process() -> None:
-    ended = launch.run(launch.cluster("w=1"), ["sh", "-c", "kill -TERM $$"], timeout=PATIENCE)
-    assert ended == launch.Ended(128 + signal.SIGTERM, "w 0 was ended by SIGTERM")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
-    got, ready = tmp_path / "got", tmp_path / "ready"
-    name = number.name.removeprefix("SIG")
-    script = (
-        f"trap 'echo $0 > {got}{{index}}; exit 0' {name}; echo > {ready}{{index}};"
-        "while :; do sleep 0.05; done"
-    )
-    with launcher(script) as process:
-        for index in range(2):
-            wait_for(Path(f"{ready}{index}"))
-        process.send_signal(number)
-        assert process.wait(PATIENCE) == 128 + number
-    for index in range(2):
-        assert Path(f"{got}{index}").exists()
-
-
-def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    with launcher(f"echo $$ > {pid}{{index}}; exec sleep 1000") as process:
-        pids = [int(wait_for(Path(f"{pid}{index}"))) for index in range(2)]
-        process.kill()
-        process.wait(PATIENCE)
-    assert all(gone(each) for each in pids)
 
 
 def test_free_ports_are_free_and_not_for_clients() -> None:

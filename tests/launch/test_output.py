@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lines of processes are written to."""
+"""What lines of processes are written to, however slowly it is read."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from tests.launch.launcher import LAUNCHER, PATIENCE, gone, launcher, wait_for
 
 from tensorwire import launch
 from tensorwire.launch import output
@@ -137,3 +144,71 @@ def test_a_file_of_another_user_whose_reader_has_gone() -> None:
     os.close(reader)
     with open(writer, "w") as sink, pytest.raises(BrokenPipeError):
         output.write(sink, b"one\n", give_up)
+
+
+def test_output_needs_no_encoding() -> None:
+    line = "loss \u2588\n".encode() + b"\xff\n"
+    script = f"printf '{''.join(f'{chr(92)}{byte:03o}' for byte in line)}'"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    with launcher(script, stdout=subprocess.PIPE, env=environment) as process:
+        written, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    lines = [
+        prefix + each for prefix in (b"[worker 0] ", b"[worker 1] ") for each in line.splitlines()
+    ]
+    assert sorted(written.splitlines()) == sorted(lines)
+
+
+def test_standard_output_may_be_closed(tmp_path: Path) -> None:
+    script = f"echo one; echo two; echo > {tmp_path}/trained{{index}}"
+    command = [sys.executable, "-c", LAUNCHER, script]
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command]
+    assert subprocess.run(closed, timeout=2 * PATIENCE, check=False).returncode == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"trained0", "trained1"}
+
+
+def of_pipe() -> tuple[int, int]:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    return reader, writer
+
+
+@pytest.mark.parametrize("make", [of_pipe, os.openpty])
+def test_a_signal_ends_all_although_nobody_reads(
+    make: Callable[[], tuple[int, int]], tmp_path: Path
+) -> None:
+    reader, writer = make()
+    try:
+        with launcher(f"echo $$ > {tmp_path}/pid{{index}}; exec yes", stdout=writer) as process:
+            pids = [int(wait_for(tmp_path / f"pid{index}")) for index in range(2)]
+            wait_until_full(writer)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+        assert all(gone(each) for each in pids)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def wait_until_full(writer: int) -> None:
+    """Until a file takes no more output."""
+    room = select.poll()
+    room.register(writer, select.POLLOUT)
+    end = time.monotonic() + PATIENCE
+    while room.poll(0):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_no_output_is_lost_when_the_reader_pauses(tmp_path: Path) -> None:
+    reader, writer = of_pipe()
+    with launcher(f"seq 50000; echo > {tmp_path}/done{{index}}", stdout=writer) as process:
+        wait_until_full(writer)
+        os.close(writer)
+        with open(reader, "rb") as file:
+            lines = file.read().splitlines()
+        assert process.wait(PATIENCE) == 0
+    for index in range(2):
+        prefix = f"[worker {index}] ".encode()
+        found = [int(line.removeprefix(prefix)) for line in lines if line.startswith(prefix)]
+        assert found == list(range(1, 50001))
