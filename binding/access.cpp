@@ -7,7 +7,7 @@ namespace binding {
 
 bool Access::wait(nb::handle timeout) {
   const tw_wait limit = wait_for(timeout);
-  tw_status status{};
+  Untold status;
   const int result = without_gil([&] { return tw_access_wait(handle, &limit, &status); });
   if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return false;
   if (result != TW_INTERRUPTED)
@@ -43,7 +43,7 @@ struct Region {
     const uint64_t region = id.load();
     if (region == 0) return false;
     const tw_wait limit = wait_for(timeout);
-    tw_status status{};
+    Untold status;
     const int result =
         without_gil([&] { return tw_peer_conceal(peer.get(), region, &limit, &status); });
     if (result == TW_OK || result == TW_CODE_NOT_FOUND) {
@@ -55,7 +55,7 @@ struct Region {
 
   nb::object wait(uint64_t offset, uint64_t at_least, nb::handle timeout) {
     const tw_wait limit = wait_for(timeout);
-    tw_status status{};
+    Untold status;
     uint64_t value = 0;
     const int result = without_gil([&] {
       return tw_peer_wait_word(peer.get(), id, offset, at_least, &limit, &value, &status);
@@ -66,7 +66,7 @@ struct Region {
   }
 
   uint64_t change(uint64_t offset, uint64_t value, bool add) {
-    tw_status status{};
+    Untold status;
     uint64_t before = 0;
     const int result =
         tw_peer_change_word(peer.get(), id, offset, value, add ? 1 : 0, &before, &status);
@@ -116,7 +116,7 @@ Access* start_access(Peer& peer, int kind, uint64_t region, uint64_t offset, nb:
   KeptObjects& kept = KeptObjects::get();
   const tw_owner owner = kept.keep(memory.release());  // told also when nothing has begun
   tw_access* access = nullptr;
-  tw_status status{};
+  Untold status;
   const int result = without_gil([&] {
     return tw_peer_access(peer.handle, &request, &owner, events, token, &access, &status);
   });
@@ -128,7 +128,7 @@ Access* start_access(Peer& peer, int kind, uint64_t region, uint64_t offset, nb:
 
 nb::object immediate(Peer& peer, nb::handle timeout) {
   const tw_wait limit = wait_for(timeout);
-  tw_status status{};
+  Untold status;
   uint32_t value = 0;
   const int result =
       without_gil([&] { return tw_peer_immediate(peer.handle, &limit, &value, &status); });

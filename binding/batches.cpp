@@ -154,7 +154,7 @@ Access* start_batch(nb::handle self, nb::handle queue, uint64_t token,
   auto* const kept = new Kept{self.inc_ref().ptr(), {}};
   const tw_owner owner = KeptObjects::get().keep(kept);
   tw_access* access = nullptr;
-  tw_status status{};
+  Untold status;
   const int result = without_gil([&] {
     return tw_batch_start(batch.handle, value ? &*value : nullptr, &owner, events, token, &access,
                           &status);

@@ -38,6 +38,14 @@ nb::handle status_error();
 [[noreturn]] void raise(int code, const char* details);
 [[noreturn]] void raise_result(int result, const tw_status& status);
 
+// Before a call of the C ABI has told anything: nothing is written but where its details end.
+struct Untold : tw_status {
+  Untold() {
+    code = TW_OK;
+    details[0] = '\0';
+  }
+};
+
 // Turns a result of the C ABI that is not success into an exception.
 inline void check(int result, const tw_status& status) {
   if (result != TW_OK) raise_result(result, status);
@@ -48,6 +56,15 @@ template <class Handle>
 Handle* there(Handle* handle) {
   if (!handle) throw std::bad_alloc();
   return handle;
+}
+
+// An object of Python's with a T in its own memory, which gets what `handle()` gives.
+template <class T, class Handle>
+nb::object instance(Handle&& handle) {
+  nb::object object = nb::inst_alloc(nb::type<T>());
+  new (nb::inst_ptr<T>(object)) T(handle());
+  nb::inst_mark_ready(object);
+  return object;
 }
 
 // The GIL is let go of for as long as this lives. Before Python 3.14 a daemon thread that asks for
@@ -79,7 +96,7 @@ auto without_gil(Function&& function) {
 // The same for what tells a status, which is checked.
 template <class Function>
 void check_without_gil(Function&& function) {
-  tw_status status{};
+  Untold status;
   check(without_gil([&] { return function(&status); }), status);
 }
 
@@ -139,7 +156,7 @@ class KeptObjects {
 // The memory of a message to send, exported for as long as this lives, or the runtime needs it.
 class Payload {
  public:
-  explicit Payload(nb::handle message);
+  explicit Payload(nb::handle message) : Payload() { add_all(message); }
   Payload(const Payload&) = delete;
   Payload& operator=(const Payload&) = delete;
   ~Payload();
@@ -149,6 +166,9 @@ class Payload {
   size_t bytes() const;
 
  private:
+  static constexpr size_t kFew = 4;
+  Payload() {}  // not = default, which would write all of it
+  void add_all(nb::handle message);
   void add_bytes(nb::handle bytes);
   void add(nb::handle item);
   static tw_owner keep(void* context);
@@ -158,9 +178,15 @@ class Payload {
   bool kept_ = false;
   tw_keeper keeper_{};
   PyObject* bytes_ = nullptr;  // the message, if that is what it is
-  tw_segment one_{nullptr, 0};
-  std::vector<tw_segment> segments_;
-  std::vector<Py_buffer> views_;
+  size_t count_ = 0;           // of segments
+  size_t held_ = 0;            // of views
+  tw_segment* segments_ = few_segments_;
+  Py_buffer* views_ = few_views_;
+  // Only those in use are written: a small message would notice the others.
+  tw_segment few_segments_[kFew];
+  Py_buffer few_views_[kFew];
+  std::vector<tw_segment> many_segments_;
+  std::vector<Py_buffer> many_views_;
 };
 
 // Metadata to send; keeps references to the objects whose memory it points into.
@@ -215,12 +241,11 @@ void visit_event(void* context, const tw_trace_event* event);
 
 // ---- what one unit has for others ----
 
-struct EndedCall {
-  tw_client_call* handle = nullptr;
-  ~EndedCall() {
-    if (handle) tw_call_release(handle);
-  }
+struct CallRelease {
+  void operator()(tw_call* call) const { tw_call_release(call); }
 };
+using ClientCallHandle = std::unique_ptr<tw_client_call, CallRelease>;
+using ServerCallHandle = std::unique_ptr<tw_server_call, CallRelease>;
 // calls.cpp: all of the details of a call that has ended.
 nb::str details_of(const tw_client_call* call);
 
@@ -244,8 +269,8 @@ struct Events {
 };
 
 // calls.cpp, peers.cpp: objects that own what they are given.
-nb::object client_call(tw_client_call* call);
-nb::object server_call(tw_server_call* call);
+nb::object client_call(ClientCallHandle call);
+nb::object server_call(ServerCallHandle call);
 nb::object process(tw_peer* peer);
 
 struct PeerRelease {
@@ -286,7 +311,7 @@ struct Access {
 struct Server {
   tw_server* handle = nullptr;
   explicit Server(int64_t max_message) {
-    tw_status status{};
+    Untold status;
     check(tw_server_create(max_message, &handle, &status), status);
   }
   Server(const Server&) = delete;

@@ -30,26 +30,17 @@ struct View {
   }
 };
 
-// A status without the cost of clearing its text.
-struct Outcome {
-  tw_status status;
-  Outcome() {
-    status.code = 0;
-    status.details[0] = 0;
-  }
-};
-
 bool done_by_mapping(Peer& peer, const tw_access_request& request, const tw_signal* signal) {
-  Outcome outcome;
+  Untold status;
   int done = 0;
   int result;
   if (request.length < kWrittenWithoutGil) {
-    result = tw_peer_access_mapped(peer.handle, &request, signal, &done, &outcome.status);
+    result = tw_peer_access_mapped(peer.handle, &request, signal, &done, &status);
   } else {
     const NoGil nogil;
-    result = tw_peer_access_mapped(peer.handle, &request, signal, &done, &outcome.status);
+    result = tw_peer_access_mapped(peer.handle, &request, signal, &done, &status);
   }
-  check(result, outcome.status);
+  check(result, status);
   return done != 0;
 }
 
@@ -65,7 +56,7 @@ void by_frames(Peer& peer, const tw_access_request& request, const tw_signal* si
                nb::handle timeout) {
   const tw_owner owner = view.hand_over();  // told also when nothing has begun
   tw_access* access = nullptr;
-  tw_status status{};
+  Untold status;
   int result;
   {
     const NoGil nogil;
@@ -155,7 +146,7 @@ uint64_t compare_swap(Peer& peer, uint64_t region, uint64_t offset, uint64_t exp
 }
 
 nb::object why_not_mapped(Peer& peer, uint64_t region) {
-  tw_status status{};
+  Untold status;
   const int result =
       without_gil([&] { return tw_peer_why_not_mapped(peer.handle, region, &status); });
   if (result == TW_OK) return nb::none();

@@ -115,7 +115,7 @@ struct ClientCall : CallBase {
 
   bool send(nb::handle message, bool end, nb::handle timeout) {
     Payload payload(message);
-    tw_status status{};
+    Untold status;
     const auto send = [&](const tw_payload& out, const tw_wait& wait) {
       return tw_call_send(handle, out, end, &wait, &status);
     };
@@ -125,7 +125,7 @@ struct ClientCall : CallBase {
     return true;
   }
   void end_send() {
-    tw_status status{};
+    Untold status;
     const int result = tw_call_end_send(handle, &status);
     if (result != TW_OK && !tw_call_ended(handle)) check(result, status);
   }
@@ -142,7 +142,7 @@ struct ClientCall : CallBase {
   }
   nb::object outcome(nb::object timeout) {
     tw_metadata* trailing = nullptr;
-    tw_status status{};
+    Untold status;
     int32_t code = 0;
     const tw_wait wait = wait_for(timeout);
     const int result =
@@ -178,12 +178,12 @@ struct ServerCall : CallBase {
   }
   void send_initial(nb::handle metadata) {
     const Pairs pairs(metadata);
-    tw_status status{};
+    Untold status;
     check(tw_call_send_initial(handle, pairs.get(), &status), status);
   }
   void send(nb::handle message) {
     Payload payload(message);
-    tw_status status{};
+    Untold status;
     const auto send = [&](const tw_payload& out, const tw_wait& wait) {
       return tw_call_reply(handle, out, &wait, &status);
     };
@@ -196,10 +196,9 @@ struct ServerCall : CallBase {
     Py_ssize_t size = 0;
     const char* text = PyUnicode_AsUTF8AndSize(details.ptr(), &size);
     if (!text) throw nb::python_error();
-    tw_status status{};
     const NoGil nogil;
     return tw_call_finish(handle, code, text, static_cast<size_t>(size), pairs.get(), payload.get(),
-                          next, &status);
+                          next, nullptr);
   }
   bool finish(int code, nb::handle details, nb::handle trailing, nb::handle message) {
     return finish_to(code, details, trailing, message, nullptr) == TW_OK;
@@ -209,7 +208,7 @@ struct ServerCall : CallBase {
     tw_server_call* next = nullptr;
     (void)finish_to(code, details, trailing, message, &next);
     if (!next) return nb::none();
-    return server_call(next);
+    return server_call(ServerCallHandle(next));
   }
 };
 
@@ -245,12 +244,12 @@ PyObject* messages_iter(PyObject* self) {
 
 }  // namespace
 
-nb::object client_call(tw_client_call* call) {
-  return nb::cast(new ClientCall(call), nb::rv_policy::take_ownership);
+nb::object client_call(ClientCallHandle call) {
+  return instance<ClientCall>([&] { return call.release(); });
 }
 
-nb::object server_call(tw_server_call* call) {
-  return nb::cast(new ServerCall(call), nb::rv_policy::take_ownership);
+nb::object server_call(ServerCallHandle call) {
+  return instance<ServerCall>([&] { return call.release(); });
 }
 
 void bind_calls(nb::module_& m) {
@@ -290,7 +289,7 @@ void bind_calls(nb::module_& m) {
       .def_prop_ro("metadata",
                    [](const ServerCall& c) {
                      tw_metadata* metadata = nullptr;
-                     tw_status status{};
+                     Untold status;
                      check(tw_call_metadata(c.handle, &metadata, &status), status);
                      return metadata_list(Metadata{metadata});
                    })

@@ -35,17 +35,24 @@ Py_buffer exported(nb::handle data, bool writable) {
   return view;
 }
 
-Payload::Payload(nb::handle message) {
+void Payload::add_all(nb::handle message) {
   if (message.is_none()) return;
   present_ = true;
   if (PyBytes_Check(message.ptr())) {
     add_bytes(message);
   } else if (PyList_Check(message.ptr()) || PyTuple_Check(message.ptr())) {
     // A list could change under us while the GIL is released: its items are held by their views.
-    const Py_ssize_t count = PySequence_Size(message.ptr());
-    segments_.reserve(static_cast<size_t>(count));
-    for (Py_ssize_t i = 0; i < count; ++i) {
-      nb::object item = nb::steal(PySequence_GetItem(message.ptr(), i));
+    // As many as it has, whatever the __len__ of a class of the user's says.
+    const auto count = static_cast<size_t>(
+        PyList_Check(message.ptr()) ? PyList_Size(message.ptr()) : PyTuple_Size(message.ptr()));
+    if (count > kFew) {
+      many_segments_.resize(count);
+      many_views_.resize(count);
+      segments_ = many_segments_.data();
+      views_ = many_views_.data();
+    }
+    for (size_t i = 0; i < count; ++i) {
+      nb::object item = nb::steal(PySequence_GetItem(message.ptr(), static_cast<Py_ssize_t>(i)));
       if (!item.is_valid()) throw nb::python_error();
       add(item);
     }
@@ -55,7 +62,7 @@ Payload::Payload(nb::handle message) {
 }
 
 Payload::~Payload() {
-  for (Py_buffer& view : views_) PyBuffer_Release(&view);
+  for (size_t i = 0; i < held_; ++i) PyBuffer_Release(&views_[i]);
   Py_XDECREF(bytes_);
   if (kept_) KeptObjects::get().need_thread();
 }
@@ -64,13 +71,12 @@ tw_payload Payload::get() {
   static const tw_segment none{nullptr, 0};
   keeper_ = {writable_ ? nullptr : keep, this};
   if (!present_) return {nullptr, 0, nullptr, nullptr};
-  if (bytes_) return {&one_, 1, nullptr, &keeper_};
-  return {segments_.empty() ? &none : segments_.data(), segments_.size(), nullptr, &keeper_};
+  return {count_ == 0 ? &none : segments_, count_, nullptr, &keeper_};
 }
 
 size_t Payload::bytes() const {
-  size_t sum = bytes_ ? one_.size : 0;
-  for (const tw_segment& segment : segments_) sum += segment.size;
+  size_t sum = 0;
+  for (size_t i = 0; i < count_; ++i) sum += segments_[i].size;
   return sum;
 }
 
@@ -80,7 +86,7 @@ void Payload::add_bytes(nb::handle bytes) {
   PyBytes_AsStringAndSize(bytes.ptr(), &data, &size);
   Py_INCREF(bytes.ptr());
   bytes_ = bytes.ptr();
-  one_ = {data, static_cast<size_t>(size)};
+  segments_[count_++] = {data, static_cast<size_t>(size)};
 }
 
 void Payload::add(nb::handle item) {
@@ -90,17 +96,20 @@ void Payload::add(nb::handle item) {
                  reinterpret_cast<PyObject*>(Py_TYPE(item.ptr())));
     throw nb::python_error();
   }
-  views_.push_back(exported(item));
-  const Py_buffer& view = views_.back();
+  Py_buffer& view = views_[held_];
+  view = exported(item);
+  ++held_;
   writable_ = writable_ || !view.readonly;
-  segments_.push_back({view.buf, static_cast<size_t>(view.len)});
+  segments_[count_++] = {view.buf, static_cast<size_t>(view.len)};
 }
 
 // Called without the GIL.
 tw_owner Payload::keep(void* context) {
   auto* const self = static_cast<Payload*>(context);
   self->kept_ = true;
-  auto* const kept = new Kept{std::exchange(self->bytes_, nullptr), std::move(self->views_)};
+  auto* const kept = new Kept{nullptr, {self->views_, self->views_ + self->held_}};
+  self->held_ = 0;
+  kept->object = std::exchange(self->bytes_, nullptr);
   return KeptObjects::get().keep(kept);
 }
 

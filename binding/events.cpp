@@ -28,7 +28,7 @@ void bind_events(nb::module_& m) {
       .def("fileno",
            [](const Events& queue) {
              int descriptor = -1;
-             tw_status status{};
+             Untold status;
              check(tw_events_descriptor(queue.handle, &descriptor, &status), status);
              return descriptor;
            })

@@ -102,7 +102,7 @@ struct Group {
     ForeignStore foreign(store);
     const tw_store asked = foreign.get();
     const tw_wait wait = wait_for(timeout);
-    tw_status status{};
+    Untold status;
     const int result = without_gil([&] {
       return tw_group_join(&asked, rank, size, host, deterministic, &wait, &handle, &status);
     });

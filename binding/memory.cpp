@@ -44,7 +44,7 @@ class Buffer {
     if (!users_.compare_exchange_strong(nobody, kSeparating, std::memory_order_acquire))
       raise(TW_CODE_FAILED_PRECONDITION,
             "the buffer's memory is in use already: separate it first");
-    tw_status status{};
+    Untold status;
     const int result = tw_buffer_separate(handle_, &status);
     users_.store(0, std::memory_order_release);
     users_.notify_all();
@@ -154,8 +154,7 @@ nb::object received(tw_message* message, bool raw) {
   if (raw) {
     nb::object list = made(PyList_New(static_cast<Py_ssize_t>(count)));
     for (size_t i = 0; i < count; ++i) {
-      nb::object buffer =
-          nb::cast(new Buffer(there(tw_message_buffer(message, i))), nb::rv_policy::take_ownership);
+      nb::object buffer = instance<Buffer>([&] { return there(tw_message_buffer(message, i)); });
       PyList_SetItem(list.ptr(), static_cast<Py_ssize_t>(i), buffer.release().ptr());
     }
     return list;

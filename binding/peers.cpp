@@ -62,7 +62,7 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
   const Places places(into);
   const tw_wait wait = wait_for(timeout);
   tw_reply reply{};
-  tw_status status{};
+  Untold status;
   const int result = without_gil([&] {
     return tw_peer_unary_into(peer.handle, name, static_cast<size_t>(size), pairs.get(),
                               payload.get(), places.data(), places.size(), &wait, &reply, &status);
@@ -70,7 +70,7 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
   MessageHandle message{reply.message};
   const Metadata initial_metadata{reply.initial};
   const Metadata trailing_metadata{reply.trailing};
-  const EndedCall cut{reply.cut};
+  const ClientCallHandle cut{reply.cut};
   nb::object initial = metadata_or_none(initial_metadata);
   nb::object trailing = metadata_or_none(trailing_metadata);
   if (result == TW_INTERRUPTED) throw nb::python_error();
@@ -79,7 +79,7 @@ nb::object unary(Peer& peer, nb::handle method, nb::handle request, nb::handle t
   if (message.handle && places.size() != 0)
     places.substitute(nb::borrow<nb::list>(payload_out), message.handle);
   nb::object code = made(PyLong_FromLong(result));
-  nb::object details = cut.handle ? details_of(cut.handle) : decoded(status.details);
+  nb::object details = cut ? details_of(cut.get()) : decoded(status.details);
   return made(
       PyTuple_Pack(5, code.ptr(), details.ptr(), payload_out.ptr(), initial.ptr(), trailing.ptr()));
 }
@@ -98,7 +98,7 @@ nb::object start_call(Peer& peer, nb::handle method, nb::handle timeout, nb::han
     return tw_peer_start(peer.handle, name, static_cast<size_t>(size), pairs.get(), payload.get(),
                          flags, &wait, &call, status);
   });
-  return client_call(call);
+  return client_call(ClientCallHandle(call));
 }
 
 nb::object link_stats(Peer& peer) {
@@ -112,7 +112,7 @@ nb::object trace(Peer& peer) {
   return nb::make_tuple(total, events);
 }
 std::string death(const Peer& peer) {
-  tw_status why{};
+  Untold why;
   tw_peer_death(peer.handle, &why);
   return why.details;
 }
@@ -129,7 +129,7 @@ nb::object process(tw_peer* peer) {
 void bind_peers(nb::module_& m) {
   m.def("hello", [] {
     uint8_t bytes[TW_HELLO_SIZE];
-    tw_status status{};
+    Untold status;
     check(tw_hello(bytes, &status), status);
     return as_bytes(bytes, sizeof bytes);
   });
@@ -140,7 +140,7 @@ void bind_peers(nb::module_& m) {
       .def_prop_ro("pid", [](const Hello& h) { return h.facts.pid; });
   m.def("parse_hello", [](const nb::bytes& hello) {
     Hello theirs{};
-    tw_status status{};
+    Untold status;
     check(tw_parse_hello(hello.c_str(), hello.size(), &theirs.facts, &status), status);
     return theirs;
   });

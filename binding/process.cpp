@@ -8,7 +8,7 @@ void bind_process(nb::module_& m) {
   m.def("function_table", [] { return reinterpret_cast<uintptr_t>(tw_get_table()); });
   m.def("settings", [] {
     nb::dict dict;
-    tw_status status{};
+    Untold status;
     check(tw_settings(visit_record, &dict, &status), status);
     return dict;
   });
@@ -29,7 +29,7 @@ void bind_process(nb::module_& m) {
     return list;
   });
   m.def("link_tuning", [] {
-    tw_status status{};
+    Untold status;
     check(tw_link_tuning(&status), status);
   });
   m.def("threshold_ranges", [] {
@@ -43,7 +43,7 @@ void bind_process(nb::module_& m) {
       "read_setting",
       [](const std::string& variable) {
         std::string value(4096, '\0');
-        tw_status status{};
+        Untold status;
         for (;;) {
           const int code = tw_read_setting(variable.c_str(), value.data(), value.size(), &status);
           if (code != TW_CODE_OUT_OF_RANGE) {
@@ -58,7 +58,7 @@ void bind_process(nb::module_& m) {
       "choose_policy",
       [](const std::string& transport, const std::string& forbid) {
         nb::object chosen;
-        tw_status status{};
+        Untold status;
         check(tw_choose_policy(
                   transport.c_str(), forbid.c_str(),
                   [](void* context, const tw_policy* found, const tw_refusal* refusals,
@@ -94,7 +94,7 @@ void bind_process(nb::module_& m) {
   m.def(
       "transport_why_not",
       [](const std::string& name) -> nb::object {
-        tw_status status{};
+        Untold status;
         const int result = without_gil([&] { return tw_transport_why_not(name.c_str(), &status); });
         if (result == TW_OK) return nb::none();
         return decoded(status.details);
@@ -107,13 +107,13 @@ void bind_process(nb::module_& m) {
   m.def(
       "trace",
       [](size_t events) {
-        tw_status status{};
+        Untold status;
         check(tw_trace(events, &status), status);
       },
       nb::arg("events"));
   m.def("incidents", [] {
     nb::dict dict;
-    tw_status status{};
+    Untold status;
     const auto visit = [](void* out, const char* kind, const char* reason, uint64_t count) {
       (*static_cast<nb::dict*>(out))[nb::make_tuple(kind, reason)] = count;
     };
@@ -123,7 +123,7 @@ void bind_process(nb::module_& m) {
   m.def("audit_next", []() -> nb::object {
     const tw_wait wait = wait_forever();
     tw_audit_line line{};
-    tw_status status{};
+    Untold status;
     const int result = without_gil([&] { return tw_audit_next(&wait, &line, &status); });
     if (result == TW_CODE_UNAVAILABLE) return nb::none();
     check(result, status);

@@ -28,7 +28,7 @@ struct Route {
     if (pauses)
       given = {nanos((*pauses)[0]), nanos((*pauses)[1]), nanos((*pauses)[2]), nanos((*pauses)[3]),
                nanos((*pauses)[4])};
-    tw_status status{};
+    Untold status;
     check(tw_route_create(&policy, pauses ? &given : nullptr, &handle, &status), status);
   }
   Route(const Route&) = delete;
@@ -85,7 +85,7 @@ struct Route {
     for (const std::string& address : addresses) texts.push_back(address.c_str());
     const tw_offer offer{same_host, same_user, texts.data(), texts.size()};
     Caller caller{lacks, connect, {}, nullptr};
-    tw_status status{};
+    Untold status;
     const int result = tw_route_attempt(
         handle, &offer,
         [](void* context, const char* transport, tw_status* why) {

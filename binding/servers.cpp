@@ -12,13 +12,15 @@ nb::object next(Server& server, nb::object timeout) {
   constexpr size_t kRoom = 16;
   tw_server_call* calls[kRoom];
   size_t count = 0;
-  tw_status status{};
+  Untold status;
   const int result = without_gil(
       [&] { return tw_server_next(server.handle, &wait, calls, kRoom, &count, &status); });
   if (result == TW_CODE_UNAVAILABLE) return nb::none();
   check(result, status);
+  ServerCallHandle handles[kRoom];
+  for (size_t i = 0; i < count; ++i) handles[i].reset(calls[i]);
   nb::list list;
-  for (size_t i = 0; i < count; ++i) list.append(server_call(calls[i]));
+  for (size_t i = 0; i < count; ++i) list.append(server_call(std::move(handles[i])));
   return list;
 }
 
@@ -78,7 +80,7 @@ void bind_servers(nb::module_& m) {
           "listen_tcp",
           [](Server& s, const std::string& host, int port) {
             int bound = 0;
-            tw_status status{};
+            Untold status;
             check(tw_server_listen_tcp(s.handle, host.c_str(), port, &bound, &status), status);
             return bound;
           },
@@ -86,7 +88,7 @@ void bind_servers(nb::module_& m) {
       .def("listen_local",
            [](Server& s) {
              char path[256];
-             tw_status status{};
+             Untold status;
              check(tw_server_listen_local(s.handle, path, sizeof path, &status), status);
              return std::string(path);
            })
@@ -95,7 +97,7 @@ void bind_servers(nb::module_& m) {
           [](Server& s, const nb::bytes& hello, int connections, double ttl,
              const std::string& source) {
             uint8_t session[TW_SESSION_SIZE], secret[TW_SECRET_SIZE];
-            tw_status status{};
+            Untold status;
             check(tw_server_admit(s.handle, hello.c_str(), hello.size(), source.c_str(),
                                   connections, nanos(ttl), session, secret, &status),
                   status);
@@ -107,7 +109,7 @@ void bind_servers(nb::module_& m) {
           "introduce",
           [](Server& s, const nb::bytes& session, const std::string& caller,
              const std::string& agent) {
-            tw_status status{};
+            Untold status;
             check(tw_server_introduce(s.handle, exactly<TW_SESSION_SIZE>(session, "session"),
                                       caller.c_str(), agent.c_str(), &status),
                   status);
@@ -129,7 +131,7 @@ void bind_servers(nb::module_& m) {
       .def(
           "notify_peers",
           [](Server& s, Events& queue, uint64_t token) {
-            tw_status status{};
+            Untold status;
             check(tw_server_notify_peers(s.handle, queue.handle, token, &status), status);
           },
           nb::arg("queue"), nb::arg("token"))

@@ -37,7 +37,7 @@ bool wait_any(nb::sequence words, nb::handle timeout) {
                       nb::cast<uint64_t>(word[2]), nb::cast<uint32_t>(word[3])});
   }
   const tw_wait limit = wait_for(timeout);
-  tw_status status{};
+  Untold status;
   const int result = without_gil(
       [&] { return tw_shared_wait_any(wanted.data(), wanted.size(), &limit, &status); });
   if (result == TW_CODE_DEADLINE_EXCEEDED) return false;

@@ -24,7 +24,7 @@ struct Receive {
   nb::object wait(nb::handle timeout, bool raw) {
     const tw_wait limit = wait_for(timeout);
     MessageHandle message;
-    tw_status status{};
+    Untold status;
     const int result =
         without_gil([&] { return tw_receive_wait(handle, &limit, &message.handle, &status); });
     if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return nb::none();
@@ -60,7 +60,7 @@ Receive* receive(Peer& peer, uint64_t tag, nb::handle into, nb::handle queue, ui
     owner = kept.keep(memory.release());  // told also when nothing has begun
   }
   tw_receive* begun = nullptr;
-  tw_status status{};
+  Untold status;
   const int result = without_gil([&] {
     return tw_peer_receive(peer.handle, tag, data, size, &owner, events, token, &begun, &status);
   });

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/few.h"
 #include "base/shortage.h"
 #include "call/blocking.h"
 #include "tensorwire.h"
@@ -37,8 +38,6 @@ struct tw_metadata final : tw::RefCounted {
 };
 
 namespace tw::abi {
-
-inline constexpr size_t kFewSegments = 8;
 
 // Cut to fit, and terminated.
 template <size_t kRoom>
@@ -147,10 +146,7 @@ Hold lent_by(const tw_owner& owner) {
 // fail: from then on lent memory finds its way home.
 class Outbox {
  public:
-  explicit Outbox(tw_payload payload)
-      : count_(payload.segments ? payload.count : 0),
-        few_count_(count_ > kFewSegments ? 0 : count_) {
-    std::uninitialized_value_construct_n(few_, few_count_);
+  explicit Outbox(tw_payload payload) {
     if (const tw_keeper* const from = payload.keeper) {
       keeper_.how = from->keep ? Keeper::How::kHold : Keeper::How::kCopy;
       keeper_.context = const_cast<tw_keeper*>(from);
@@ -159,39 +155,33 @@ class Outbox {
         return lent_by(asked->keep(asked->context));
       };
     }
+    const size_t count = payload.segments ? payload.count : 0;
     size_t taken = 0;
     try {
-      if (count_ > kFewSegments) many_.resize(count_);
-      while (taken < count_) {
+      segments_.reserve(count);
+      while (taken < count) {
         const size_t i = taken++;
-        OutSegment& segment = segments()[i];
+        OutSegment& segment = segments_.emplace_back();
         segment.data = static_cast<const std::byte*>(payload.segments[i].data);
         segment.size = payload.segments[i].size;
         if (payload.owners && payload.owners[i].release) segment.hold = lent_by(payload.owners[i]);
       }
     } catch (const std::bad_alloc&) {
-      for (; payload.owners && taken < count_; ++taken)
+      for (; payload.owners && taken < count; ++taken)
         if (const tw_owner& owner = payload.owners[taken]; owner.release)
           owner.release(owner.context);
-      std::destroy_n(few_, few_count_);
       throw;
     }
   }
-  ~Outbox() { std::destroy_n(few_, few_count_); }
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  std::span<OutSegment> segments() { return {many_.empty() ? few_ : many_.data(), count_}; }
+  std::span<OutSegment> segments() { return segments_; }
   const Keeper& keeper() const { return keeper_; }
 
  private:
-  const size_t count_;
-  const size_t few_count_;
+  Few<OutSegment, 8> segments_;
   Keeper keeper_;
-  union {  // those that are used are made: a small message notices the others
-    OutSegment few_[kFewSegments];
-  };
-  std::vector<OutSegment> many_;
 };
 
 class Pairs {

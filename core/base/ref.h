@@ -15,17 +15,11 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
 
   void retain() const noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
-  // For tables that list objects without owning them: false when the last reference has gone. The
-  // caller sees to it that the object itself is still there.
-  bool try_retain() const noexcept {
-    uint32_t count = count_.load(std::memory_order_relaxed);
-    while (count != 0) {
-      if (count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) return true;
-    }
-    return false;
-  }
   void release() const noexcept {
-    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    // Nobody but the holder of the only reference can make another one, so that it takes no locked
+    // operation to let go of that one; of what is listed, a table can.
+    if (count_.load(std::memory_order_acquire) == 1 ||
+        (count_.fetch_sub(1, std::memory_order_acq_rel) & ~kListed) == 1)
       const_cast<RefCounted*>(this)->dispose();
   }
 
@@ -35,7 +29,30 @@ class RefCounted {
   virtual void dispose() noexcept { delete this; }
 
  private:
-  mutable std::atomic<uint32_t> count_{1};
+  template <class Base>
+  friend class Listed;
+  static constexpr uint32_t kListed = uint32_t{1} << 31;
+  mutable std::atomic<uint32_t> count_{1};  // with kListed, of one that is
+};
+
+// For objects that tables list without owning them.
+template <class Base = RefCounted>
+class Listed : public Base {
+ public:
+  template <class... A>
+  explicit Listed(A&&... arguments) : Base(std::forward<A>(arguments)...) {
+    this->count_.store(RefCounted::kListed | 1, std::memory_order_relaxed);
+  }
+  // False when the last reference has gone. The caller sees to it that the object itself is still
+  // there.
+  bool try_retain() const noexcept {
+    uint32_t count = this->count_.load(std::memory_order_relaxed);
+    while (count != RefCounted::kListed) {
+      if (this->count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed))
+        return true;
+    }
+    return false;
+  }
 };
 
 template <class T>

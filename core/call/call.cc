@@ -290,7 +290,7 @@ LinkStats CallPort::stats() {
 bool CallPort::add(Call& call) {
   const MutexLock lock(calls_mutex_);
   if (closed_) return false;
-  calls_.emplace(call.stream(), Ref<Call>::share(&call));
+  calls_.add(Ref<Call>::share(&call));
   return true;
 }
 
@@ -299,10 +299,8 @@ void CallPort::remove(uint64_t stream) {
   bool idle;
   {
     const MutexLock lock(calls_mutex_);
-    auto it = calls_.find(stream);
-    if (it == calls_.end()) return;
-    last = std::move(it->second);
-    calls_.erase(it);
+    last = calls_.take(stream);
+    if (!last) return;
     idle = abandoned_ && calls_.empty();
   }
   if (idle) link_.surely([this] { link_.look_soon(); });
@@ -369,8 +367,7 @@ void CallPort::answer(uint64_t stream, Code code, std::string_view details) {
 
 Ref<Call> CallPort::find(uint64_t stream) const {
   const MutexLock lock(calls_mutex_);
-  auto it = calls_.find(stream);
-  return it == calls_.end() ? Ref<Call>{} : it->second;
+  return Ref<Call>::share(calls_.find(stream));
 }
 
 // The same verdict that the call would give once the message is handed up, but before its bytes are
@@ -415,13 +412,13 @@ void CallPort::on_closing(const Status& why) {
   std::vector<Ref<Call>> calls;
   {
     const MutexLock lock(calls_mutex_);
-    for (auto& [stream, call] : calls_) calls.push_back(call);
+    calls_.each([&](Call& call) { calls.push_back(Ref<Call>::share(&call)); });
   }
   for (auto& call : calls) call->on_closing(why);
 }
 
 void CallPort::end_all(const Status& why) {
-  std::unordered_map<uint64_t, Ref<Call>> calls;
+  StreamTable<Call> calls;
   Notices gone;
   {
     const MutexLock lock(calls_mutex_);
@@ -430,14 +427,14 @@ void CallPort::end_all(const Status& why) {
     gone.swap(gone_);
   }
   gone.tell();
-  for (auto& [stream, call] : calls) {
+  calls.each([&](Call& call) {
     try {
-      call->on_lost(why);
+      call.on_lost(why);
     } catch (const std::bad_alloc&) {
       const Shortage shortage;
-      call->on_lost({why.code(), {}});
+      call.on_lost({why.code(), {}});
     }
-  }
+  });
 }
 
 }  // namespace tw

@@ -6,12 +6,12 @@
 #include <atomic>
 #include <forward_list>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "access/port.h"
 #include "base/mutex.h"
+#include "call/stream_table.h"
 #include "engine/event_queue.h"
 #include "link/link.h"
 #include "link/window.h"
@@ -103,6 +103,7 @@ class Call : public Timed {
   Call(Ref<CallPort> port, uint64_t stream, Nanos deadline);
 
   friend class CallPort;
+  friend class StreamTable<Call>;
   // The user takes a message.
   virtual void on_take() {}
   // Baton held. A status that is not ok ends the link.
@@ -137,8 +138,9 @@ class Call : public Timed {
   void set_peer_done() { peer_done_.store(true, std::memory_order_release); }
   // True for the one caller that ends the call; finish_ending() tells the others. `finished`: by
   // this end's own will.
-  bool begin_ending() { return !ending_.exchange(true, std::memory_order_acq_rel); }
-  bool ending() const { return ending_.load(std::memory_order_acquire); }
+  // seq_cst: see ClientCall::end().
+  bool begin_ending() { return !ending_.exchange(true, std::memory_order_seq_cst); }
+  bool ending() const { return ending_.load(std::memory_order_seq_cst); }
   void finish_ending(bool finished = false);
   // Wakes who waits for what has just happened. `watched`: whether there were notes when the change
   // was made under mutex_.
@@ -160,6 +162,7 @@ class Call : public Timed {
   Event event_;
 
  private:
+  Call* next_in_table_ = nullptr;  // the table's
   std::atomic<uint32_t> waiting_messages_{0};
   std::atomic<bool> input_ended_{false};
   SendWindow send_window_;
@@ -266,7 +269,7 @@ class CallPort : public MessagePort {
   std::atomic<uint64_t> begun_calls_{0};
   std::atomic<uint64_t> dropped_calls_{0};
   mutable Mutex calls_mutex_;  // guards what follows; no other lock is taken inside
-  std::unordered_map<uint64_t, Ref<Call>> calls_ TW_GUARDED_BY(calls_mutex_);
+  StreamTable<Call> calls_ TW_GUARDED_BY(calls_mutex_);
   bool closed_ TW_GUARDED_BY(calls_mutex_) = false;
   bool abandoned_ TW_GUARDED_BY(calls_mutex_) = false;
   Notices gone_ TW_GUARDED_BY(calls_mutex_);

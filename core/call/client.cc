@@ -56,10 +56,7 @@ Waited ClientCall::wait_initial(Nanos deadline) {
       deadline);
 }
 
-ReceivedMetadata ClientCall::initial() {
-  const MutexLock lock(initial_mutex_);
-  return initial_;
-}
+ReceivedMetadata ClientCall::initial() { return initial_known() ? initial_ : ReceivedMetadata{}; }
 
 bool ClientCall::cancel(Code code, std::string details) {
   if (!begin_ending()) return false;
@@ -115,12 +112,13 @@ void ClientCall::end_as_concluded() {
 
 // The caller has won begin_ending().
 void ClientCall::end(Outcome outcome) {
-  {
+  // After begin_ending(); in watch_deadline() it is the other way round, so that one of the two sees
+  // the other.
+  if (timed_.load(std::memory_order_seq_cst)) {
     const MutexLock lock(timer_mutex_);
-    if (timed_) {
-      if (auto poller = link_.runtime().background(); poller) (*poller)->cancel_timer(timer_);
-      timed_ = false;
-    }
+    if (auto poller = link_.runtime().background(); timer_ && poller)
+      (*poller)->cancel_timer(*timer_);
+    timer_.reset();
   }
   outcome_ = std::move(outcome);
   finish_ending();
@@ -132,16 +130,16 @@ Status ClientCall::watch_deadline() {
   auto poller = link_.runtime().background();
   if (!poller) return poller.status();
   const MutexLock lock(timer_mutex_);
-  if (ending()) return {};  // it has looked for the timer already, or will after this
+  timed_.store(true, std::memory_order_seq_cst);
+  if (ending()) return {};
   timer_ = (*poller)->add_timer(deadline_, Ref<Timed>::share(this));
-  timed_ = true;
   return {};
 }
 
 void ClientCall::on_timer() {
   {
     const MutexLock lock(timer_mutex_);
-    timed_ = false;
+    timer_.reset();
   }
   std::string details;
   (void)has_memory_for([&] { details = kDeadlineDetails; });  // it holds without a sentence, too
@@ -197,10 +195,7 @@ Status ClientCall::on_message(Ref<Parcel> message) {
   if (header->has(flag::kInitial)) {
     if (initial_known_.load(std::memory_order_relaxed))
       return {Code::kInternal, "protocol error: initial metadata came twice"};
-    {
-      const MutexLock lock(initial_mutex_);
-      initial_ = {Hold(message), header->initial};
-    }
+    initial_ = {Hold(message), header->initial};
     initial_known_.store(true, std::memory_order_release);
     // What follows in the same message tells of it, too.
     if (!header->has(flag::kPayload | flag::kEnd)) tell();

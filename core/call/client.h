@@ -66,15 +66,14 @@ class ClientCall final : public Call {
   std::vector<Ref<PostedBuffer>> places_;  // written before begin()
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> initial_known_{false};
-  Mutex initial_mutex_;  // guards initial_
-  ReceivedMetadata initial_ TW_GUARDED_BY(initial_mutex_);
+  ReceivedMetadata initial_;  // written once, before initial_known()
   const bool until_read_;
   std::atomic<bool> concluded_{false};
-  Outcome conclusion_;  // written by who has set concluded_, before peer_done()
-  Outcome outcome_;     // written once, before ended()
-  Mutex timer_mutex_;   // guards timer_ and timed_
-  Poller::Timer timer_ TW_GUARDED_BY(timer_mutex_){};
-  bool timed_ TW_GUARDED_BY(timer_mutex_) = false;
+  Outcome conclusion_;              // written by who has set concluded_, before peer_done()
+  Outcome outcome_;                 // written once, before ended()
+  std::atomic<bool> timed_{false};  // there is a timer, or going to be
+  Mutex timer_mutex_;               // guards timer_
+  std::optional<Poller::Timer> timer_ TW_GUARDED_BY(timer_mutex_);
 };
 
 }  // namespace tw

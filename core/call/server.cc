@@ -128,6 +128,7 @@ void Server::queue(ServerPort& port, Ref<ServerCall> call) {
     const MutexLock lock(mutex_);
     if (closed_) return;  // it ends with its link
     port.queued_.push_back(std::move(call));
+    port.any_queued_.store(true, std::memory_order_relaxed);
     if (port.queued_.size() == 1) turns_.splice(turns_.end(), port.no_turn_);
   }
   poller_->wake();
@@ -136,15 +137,18 @@ void Server::queue(ServerPort& port, Ref<ServerCall> call) {
 Ref<ServerCall> Server::take_locked(ServerPort& port) {
   Ref<ServerCall> call = std::move(port.queued_.front());
   port.queued_.pop_front();
-  if (port.queued_.empty())
+  if (port.queued_.empty()) {
     port.no_turn_.splice(port.no_turn_.begin(), turns_, port.turn_);
-  else
+    port.any_queued_.store(false, std::memory_order_relaxed);
+  } else {
     turns_.splice(turns_.end(), turns_, port.turn_);
+  }
   return call;
 }
 
 Ref<ServerCall> Server::take_queued(ServerPort& port) {
-  for (;;) {
+  // One that is queued meanwhile wakes somebody else.
+  while (port.any_queued_.load(std::memory_order_relaxed)) {
     Ref<ServerCall> call;
     {
       const MutexLock lock(mutex_);
@@ -153,6 +157,7 @@ Ref<ServerCall> Server::take_queued(ServerPort& port) {
     }
     if (!call->drop_if_over()) return call;
   }
+  return nullptr;
 }
 
 Ref<ServerCall> Server::take_turn() {
@@ -235,10 +240,7 @@ size_t Server::active() const {
 }
 
 void Server::refuse() {
-  {
-    const MutexLock lock(mutex_);
-    if (std::exchange(refusing_, true)) return;
-  }
+  if (refusing_.exchange(true)) return;
   each_port([](ServerPort& port) {
     Link& link = port.link();
     link.surely([&] { link.go_away(Code::kUnavailable, "the server is shutting down"); });

@@ -26,7 +26,7 @@ class ServerCall final : public Call {
   std::string_view method() const { return method_; }
   const ReceivedMetadata& metadata() const { return metadata_; }
   // False once it is finished, cancelled, past its deadline, or its link is lost.
-  bool active() const { return !ended() && now() < deadline(); }
+  bool active() const { return !ended() && (deadline() == kForever || now() < deadline()); }
 
   // True when nobody waits for the call any more. It is over then, and counted as dropped.
   bool drop_if_over();
@@ -140,13 +140,14 @@ class Server final : public RefCounted {
   const std::unique_ptr<Poller> poller_;
   Ref<meet::Listener> listener_;
 
+  std::atomic<bool> refusing_{false};
+
   mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
   // Links with queued calls, which keep them. They take turns: a client that starts many calls
   // keeps only itself waiting.
   std::list<ServerPort*> turns_ TW_GUARDED_BY(mutex_);
   bool behind_ TW_GUARDED_BY(mutex_) = false;  // next() had no room for all
   std::map<ServerPort*, Ref<ServerPort>> ports_ TW_GUARDED_BY(mutex_);
-  bool refusing_ TW_GUARDED_BY(mutex_) = false;
   bool closed_ TW_GUARDED_BY(mutex_) = false;
   int polling_ TW_GUARDED_BY(mutex_) = 0;  // threads in the poller, by next()
   bool drain_begun_ TW_GUARDED_BY(mutex_) = false;
@@ -192,6 +193,7 @@ class ServerPort final : public CallPort {
 
   // Guarded by the server's mutex. The place among the turns is here while no call is queued.
   std::deque<Ref<ServerCall>> queued_;
+  std::atomic<bool> any_queued_{false};  // read without the mutex, too
   std::list<ServerPort*> no_turn_{this};
   const std::list<ServerPort*>::iterator turn_ = no_turn_.begin();
 

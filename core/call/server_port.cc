@@ -40,10 +40,8 @@ Status ServerPort::begin(Ref<Parcel> message) {
     answer(stream, why.code(), why.details());
     return {};
   }
-  {
-    const MutexLock lock(server_->mutex_);
-    if (server_->refusing_) header = Status{Code::kUnavailable, "the server is going away"};
-  }
+  if (server_->refusing_.load(std::memory_order_acquire))
+    header = Status{Code::kUnavailable, "the server is going away"};
   if (!header) {
     answer(stream, header.status().code(), header.status().details());
     return {};

@@ -22,7 +22,8 @@ class TW_CAPABILITY("baton") Baton {
   };
 
   bool try_take() TW_TRY_ACQUIRE(true) {
-    return !taken_.load(std::memory_order_relaxed) &&
+    // seq_cst: after enter(), see free().
+    return !taken_.load(std::memory_order_seq_cst) &&
            !taken_.exchange(true, std::memory_order_seq_cst);
   }
 
@@ -40,6 +41,7 @@ class TW_CAPABILITY("baton") Baton {
   // Frees the baton and wakes one waiter to take it, if anybody waits. False: it is held() still,
   // which clang knows no word for.
   bool pass_to_waiter() TW_RELEASE() {
+    if (!waited_for_.load(std::memory_order_relaxed)) return false;
     const MutexLock lock(mutex_);
     if (!first_) return false;
     taken_.store(false, std::memory_order_seq_cst);
@@ -51,8 +53,10 @@ class TW_CAPABILITY("baton") Baton {
   // again.
   bool free() TW_RELEASE() {
     taken_.store(false, std::memory_order_seq_cst);
-    {
-      // A waiter that queued up too late for pass_to_waiter() and too early to find the baton free.
+    // A waiter that queued up too late for pass_to_waiter() and too early to find the baton free.
+    // It says that it waits, and then looks whether the baton is taken; here it is the other way
+    // round: one of the two sees the other.
+    if (waited_for_.load(std::memory_order_seq_cst)) {
       const MutexLock lock(mutex_);
       if (first_) first_->event.notify();
     }
@@ -68,12 +72,14 @@ class TW_CAPABILITY("baton") Baton {
     waiter.previous = nullptr;  // it may have been in the queue before
     if (first_) first_->previous = &waiter;
     first_ = &waiter;
+    waited_for_.store(true, std::memory_order_seq_cst);
   }
 
   void leave(Waiter& waiter) {
     const MutexLock lock(mutex_);
     (waiter.previous ? waiter.previous->next : first_) = waiter.next;
     if (waiter.next) waiter.next->previous = waiter.previous;
+    waited_for_.store(first_ != nullptr, std::memory_order_seq_cst);
   }
 
  private:
@@ -81,6 +87,7 @@ class TW_CAPABILITY("baton") Baton {
   std::atomic<bool> flagged_{false};
   Mutex mutex_;  // guards the queue
   Waiter* first_ TW_GUARDED_BY(mutex_) = nullptr;
+  std::atomic<bool> waited_for_{false};  // somebody is in the queue; read without the lock, too
 };
 
 }  // namespace tw

@@ -166,12 +166,14 @@ struct LinkStats : LinkCounters {
   Status crowded_why;   // why a segment was last pushed for want of room, or of a lease
   Status unshared;      // why memory of the arena was last pushed
   Status unmapped_why;  // why a region was last not mapped, of this end or the peer's
+  // Counted under the send lock, and by whoever drives the link.
   struct Class {
-    uint64_t sent = 0, sent_bytes = 0, received = 0, received_bytes = 0;
+    LiveCount sent, sent_bytes, received, received_bytes;
   };
   // Messages by payload: up to 256 B, 4 KiB, 64 KiB, 1 MiB, 16 MiB, and above.
   static constexpr std::array<uint64_t, 5> kClassLimits{256, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
-  std::array<Class, kClassLimits.size() + 1> classes{};
+  using Classes = std::array<Class, kClassLimits.size() + 1>;
+  Classes classes;
 
   // All numbers but those of the classes: visit(declared, value), always in the same order.
   static constexpr size_t kNumbers = std::size(kSendCounters) + std::size(kReceiveCounters) +
@@ -182,7 +184,7 @@ struct LinkStats : LinkCounters {
     each_counter(kSendCounters, sent, visit);
     each_counter(kReceiveCounters, received, visit);
     each_counter(kTransportFacts, facts, visit);
-    each_counter<LinkCounters>(kLinkCounters, *this, visit);
+    each_counter(kLinkCounters, *this, visit);
     each_counter(kAccessCounters, accesses, visit);
   }
 };

@@ -59,6 +59,7 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       online_(online_of(runtime, profile_, thresholds_, peer_)),
       role_(role),
       receiver_(runtime.pool(), runtime.receive_memory(), max_message, *this, {}, &trace_),
+      received_(receiver_.counters()),
       fetches_(trace_),
       spinner_(runtime.settings().spin),
       sender_(
@@ -147,9 +148,9 @@ void Link::sent_locked(uint64_t bytes, bool defer) {
   } else if (!defer_timer_) {
     defer_timer_ = poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
   }
-  AtomicClass& counters = class_of(bytes);
-  bump(counters.sent, 1);
-  bump(counters.sent_bytes, bytes);
+  LinkStats::Class& counters = class_of(bytes);
+  ++counters.sent;
+  counters.sent_bytes += bytes;
 }
 
 void Link::send_credit(uint64_t stream, uint64_t bytes) {
@@ -396,10 +397,6 @@ Status Link::start_fetches() {
 }
 
 void Link::hand_on() {
-  {
-    const MutexLock lock(stats_mutex_);
-    received_ = receiver_.counters();
-  }
   for (;;) {
     if (fins_due_.load() && !keeps_leases()) flush_returns();
     // Nobody waits for a closing link to end: each who lets go of it sees whether it has.
@@ -472,9 +469,9 @@ void Link::on_event(uint32_t tag, uint32_t events) {
 Status Link::on_message(Ref<Parcel> message) {
   const size_t bytes = message->payload_bytes();
   if (bytes >= Pool::kSmallest) runtime_.memory_used();
-  AtomicClass& counters = class_of(bytes);
-  bump(counters.received, 1);
-  bump(counters.received_bytes, bytes);
+  LinkStats::Class& counters = class_of(bytes);
+  ++counters.received;
+  counters.received_bytes += bytes;
   return port_of(message->stream()).on_message(std::move(message));
 }
 

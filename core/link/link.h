@@ -37,7 +37,7 @@
 
 namespace tw {
 
-class Link final : public Watcher, private Receiver::Sink, private Runtime::Subscriber {
+class Link final : public Listed<Watcher>, private Receiver::Sink, private Runtime::Subscriber {
  public:
   // Which end this is: kClient has connected, kServer has accepted.
   enum class Role : uint8_t { kClient, kServer };
@@ -306,6 +306,7 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
 
   Baton baton_;
   Receiver receiver_ TW_GUARDED_BY(baton_);
+  const ReceiveCounters& received_;  // of the receiver; read without the baton
   Fetches fetches_ TW_GUARDED_BY(baton_);
   Spinner spinner_ TW_GUARDED_BY(baton_);
   uint64_t came_ TW_GUARDED_BY(baton_) = 0;  // bytes that the transport has brought
@@ -353,19 +354,10 @@ class Link final : public Watcher, private Receiver::Sink, private Runtime::Subs
   Poller* poller_ = nullptr;
   Poller::Watch death_watch_ = 0;
 
-  // Each counter has one writer at a time: the send lock's or the baton's owner.
-  struct AtomicClass {
-    std::atomic<uint64_t> sent{0}, sent_bytes{0}, received{0}, received_bytes{0};
-  };
-  static void bump(std::atomic<uint64_t>& counter, uint64_t by) {
-    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
-  }
-  AtomicClass& class_of(uint64_t bytes);
-  std::array<AtomicClass, LinkStats::kClassLimits.size() + 1> classes_;
+  LinkStats::Class& class_of(uint64_t bytes);
+  LinkStats::Classes classes_;
 
   Mutex stats_mutex_;
-  // As of the last time the baton was let go.
-  ReceiveCounters received_ TW_GUARDED_BY(stats_mutex_);
   uint64_t copies_ TW_GUARDED_BY(stats_mutex_) = 0;
   uint64_t copied_bytes_ TW_GUARDED_BY(stats_mutex_) = 0;
   uint64_t crowded_ TW_GUARDED_BY(stats_mutex_) = 0;
@@ -536,7 +528,7 @@ void Link::drive_briefly(Done&& done, Last&& last) {
       moved = true;
     }
     if (moved) {
-      if (over()) break;
+      if (done() || over()) break;
       continue;
     }
     // The rest of a message that has begun is worth waiting for; a peer that stalls is left to the

@@ -29,7 +29,7 @@ Thresholds Link::thresholds() const {
   return told;
 }
 
-Link::AtomicClass& Link::class_of(uint64_t bytes) {
+LinkStats::Class& Link::class_of(uint64_t bytes) {
   const auto at =
       std::lower_bound(LinkStats::kClassLimits.begin(), LinkStats::kClassLimits.end(), bytes);
   return classes_[static_cast<size_t>(at - LinkStats::kClassLimits.begin())];
@@ -50,6 +50,7 @@ LinkStats Link::stats() {
     stats.accesses.unhanded += late;
     if (stats.unmapped_why.ok()) stats.unmapped_why = why;
   }
+  stats.received = received_;
   stats.facts = transport_->facts();
   stats.fetches = fetching();
   stats.backlog = backlog();
@@ -61,17 +62,11 @@ LinkStats Link::stats() {
   stats.views = views_.load(std::memory_order_relaxed);
   stats.unmapped = unmapped_.load(std::memory_order_relaxed);
   const MutexLock lock(stats_mutex_);
-  stats.received = received_;
   stats.copies = copies_;
   stats.copied_bytes = copied_bytes_;
   stats.sent.crowded_segments += crowded_;
   if (!crowded_why_.ok()) stats.crowded_why = crowded_why_;
-  for (size_t i = 0; i < classes_.size(); ++i) {
-    stats.classes[i].sent = classes_[i].sent.load(std::memory_order_relaxed);
-    stats.classes[i].sent_bytes = classes_[i].sent_bytes.load(std::memory_order_relaxed);
-    stats.classes[i].received = classes_[i].received.load(std::memory_order_relaxed);
-    stats.classes[i].received_bytes = classes_[i].received_bytes.load(std::memory_order_relaxed);
-  }
+  stats.classes = classes_;
   return stats;
 }
 

@@ -45,7 +45,7 @@ class Quota final : public RefCounted {
 
 // A run of arena memory with one owner at a time. The last reference gives it back to its arena,
 // which a block keeps alive; in a forked child it gives back nothing.
-class Block final : public RefCounted {
+class Block final : public Listed<> {
  public:
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }          // bytes asked for

@@ -107,7 +107,7 @@ struct Located {
 
 // Bytes in another process's arena, held on a lease. A fresh view shows the owner's bytes. Private
 // writes through one view show in others of the same bytes that were live at that time.
-class LeasedView final : public RefCounted {
+class LeasedView final : public Listed<> {
  public:
   // `owner` is told of `id` when the last reference to the view goes. RESOURCE_EXHAUSTED, and no
   // call of `owner`, when the bytes need a mapping of their own and there is none to be had.

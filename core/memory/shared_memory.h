@@ -29,7 +29,7 @@ static_assert(sizeof(SharedWords) == 8);
 
 class SharedMemories;
 
-class SharedMemory final : public RefCounted {
+class SharedMemory final : public Listed<> {
  public:
   std::byte* data() const { return map_.data(); }
   size_t size() const { return size_; }  // bytes asked for

@@ -6,6 +6,7 @@
 
 namespace tw {
 
+// Counted under the send lock.
 struct SendCounters {
   uint64_t messages = 0, bytes = 0;
   uint64_t inline_segments = 0, eager_frames = 0;
@@ -14,14 +15,15 @@ struct SendCounters {
   uint64_t unshared_segments = 0, crowded_segments = 0, unmappable = 0;
 };
 
+// Counted by whoever drives the link.
 struct ReceiveCounters {
-  uint64_t messages = 0, bytes = 0;
-  uint64_t inline_segments = 0, eager_segments = 0;
-  uint64_t pushed_segments = 0, pushed_chunks = 0;
-  uint64_t mapped_segments = 0, returned_segments = 0;
-  uint64_t read_segments = 0, reads = 0, read_bytes = 0;
-  uint64_t arena_buffers = 0, pool_buffers = 0;
-  uint64_t refused = 0;
+  LiveCount messages, bytes;
+  LiveCount inline_segments, eager_segments;
+  LiveCount pushed_segments, pushed_chunks;
+  LiveCount mapped_segments, returned_segments;
+  LiveCount read_segments, reads, read_bytes;
+  LiveCount arena_buffers, pool_buffers;
+  LiveCount refused;
 };
 
 namespace metric {
@@ -81,7 +83,7 @@ inline constexpr Counter<SendCounters> kSendCounters[] = {
 };
 static_assert(complete(kSendCounters));
 
-inline constexpr Counter<ReceiveCounters> kReceiveCounters[] = {
+inline constexpr Counter<ReceiveCounters, LiveCount> kReceiveCounters[] = {
     {&ReceiveCounters::messages,
      {"messages_received", metric::kMessages, {metric::kReceived}, true}},
     {&ReceiveCounters::bytes, {"bytes_received", metric::kPayload, {metric::kReceived}, true}},

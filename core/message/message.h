@@ -9,8 +9,8 @@
 #include <optional>
 #include <span>
 #include <typeinfo>
-#include <vector>
 
+#include "base/few.h"
 #include "base/ref.h"
 #include "base/status.h"
 #include "memory/arena.h"
@@ -55,7 +55,7 @@ struct InMessage {
   uint64_t stream = 0;
   std::span<const std::byte> header;
   Hold header_hold;
-  std::vector<InSegment> segments;
+  Few<InSegment, 4> segments;
   size_t payload_bytes = 0;
   Status status;
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +16,8 @@ from hypothesis.extra import numpy as arrays
 
 import tensorwire
 from tensorwire.queue import errors, items, wire
-from tensorwire.queue.store import Item, Stats
+from tensorwire.queue.encoded import Encoded
+from tensorwire.queue.store import Stats
 from tensorwire.tensors import DecodeError
 
 PLAIN = st.one_of(
@@ -60,6 +62,25 @@ def test_items_in_a_message_come_out_as_they_went_in(objects: list[Any]) -> None
     assert put.ask
     assert [item.nbytes for item in found] == [item.nbytes for item in made]
     assert all(map(same, objects, [items.decoded(item, "numpy") for item in found]))
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "?", "c16", "M8[ns]", "i1"])
+@pytest.mark.parametrize("shape", [(), (1,), (64,), (3, 5), (2, 1, 4)])
+def test_items_of_a_pack(dtype: str, shape: tuple[int, ...]) -> None:
+    """The first pack of a kind is decoded item by item, later ones as a whole."""
+    arrays = [
+        np.arange(n, n + max(1, math.prod(shape))).astype(dtype).reshape(shape) for n in range(5)
+    ]
+    for _ in range(3):
+        message = wire.put_message([items.encoded(array, "q", 1 << 30) for array in arrays], False)
+        segments = [memoryview(bytes(segment)) for segment in message]
+        found = wire.split(wire.decode(wire.Put, segments[0]), segments)
+        got = [items.decoded(item, "numpy") for item in found]
+        assert all(map(same, arrays, got))
+        assert not any(array.flags.writeable for array in got)
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            got[0].flags.writeable = True
+        assert wire.put_message(found, False) == message  # as they are passed on
 
 
 def test_small_items_that_are_alike_share_their_header() -> None:
@@ -175,4 +196,4 @@ def test_any_bytes_are_statistics_or_an_error(data: bytes) -> None:
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=3))
 def test_any_segments_are_an_object_or_an_error(segments: list[bytes]) -> None:
     with pytest.raises(DecodeError):
-        items.decoded(Item(segments, 0), "numpy")
+        items.decoded(Encoded(segments, 0), "numpy")

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tensorwire.queue.encoded import Encoded
 from tensorwire.queue.errors import ClosedError
 from tensorwire.queue.store import Item, ItemTicket, RoomTicket, Stats, Store
 
@@ -18,7 +19,7 @@ CAPACITY_BYTES = 10
 
 
 def item(nbytes: int = 1) -> Item:
-    return Item([b"-"], nbytes)
+    return Encoded([b"-"], nbytes)
 
 
 def nothing() -> None:
@@ -133,7 +134,7 @@ class Model(RuleBasedStateMachine):
 
     def made(self, nbytes: int) -> Item:
         self.next += 1
-        return Item([str(self.next).encode()], nbytes)
+        return Encoded([str(self.next).encode()], nbytes)
 
     @precondition(lambda self: not self.closed)
     @rule(nbytes=st.integers(1, CAPACITY_BYTES))

@@ -91,6 +91,19 @@ def test_strided_array_is_refused(channel: Any) -> None:
     assert echo(b"x") == b"x"
 
 
+@pytest.mark.parametrize("count", [1, 9])
+def test_what_comes_before_a_segment_that_is_none_is_its_owners_again(
+    channel: Any, count: int
+) -> None:
+    method = channel.unary_unary("/test.Segments/Sizes")
+    before = [bytearray(b"abc") for _ in range(count)]
+    with pytest.raises((TypeError, grpc.RpcError)):
+        method([*before, "text"])
+    for each in before:
+        each.append(0)  # BufferError while anything holds its memory
+    assert method(before) == expected(channel, [4] * count)
+
+
 def test_segments_of_streamed_requests(channel: Any) -> None:
     method = channel.stream_unary("/test.Segments/AllSizes")
     requests = [[b"a", b"bc"], b"def", [b""]]

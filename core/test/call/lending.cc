@@ -159,7 +159,7 @@ TEST_CASE("lending: an owner may give back leases of the very link that tells it
     Reply first = unary(*link, "/t/Echo", {out(bytes)});
     REQUIRE(first.segments.at(0).view() != nullptr);
     const auto block = block_of(bytes);
-    auto kept = std::make_shared<std::vector<InSegment>>(std::move(first.segments));
+    auto kept = std::make_shared<decltype(first.segments)>(std::move(first.segments));
     std::vector<OutSegment> message{
         lent({block->data(), bytes.size()}, told, [kept] { kept->clear(); })};
     kept.reset();

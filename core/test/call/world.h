@@ -95,7 +95,7 @@ inline OutSegment out(std::span<const std::byte> bytes) {
   return segment;
 }
 
-inline std::vector<OutSegment> outs(const std::vector<InSegment>& segments) {
+inline std::vector<OutSegment> outs(std::span<const InSegment> segments) {
   std::vector<OutSegment> list;
   for (const InSegment& segment : segments) list.push_back(out({segment.data, segment.size}));
   return list;
@@ -150,7 +150,7 @@ class Slot {
 struct Reply {
   Code code = Code::kOk;
   std::string details;
-  std::vector<InSegment> segments;
+  decltype(InMessage::segments) segments;
   size_t payload_bytes = 0;
   ReceivedMetadata initial, trailing;
 };

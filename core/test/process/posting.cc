@@ -59,7 +59,7 @@ TEST_CASE("posting: a message is in posted memory if that is all of it") {
   CHECK(posted_for(message) == buffer.get());
   message.segments.push_back({desk.bytes.data(), 1, buffer});
   CHECK(posted_for(message) == nullptr);
-  message.segments.resize(1);
+  message.segments.emplace_back();
   int told = 0;
   message.segments[0].hold = make_ref<Owner>(told);  // memory of another kind
   CHECK(posted_for(message) == nullptr);

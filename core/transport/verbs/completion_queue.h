@@ -44,7 +44,7 @@ class CompletionSink {
 };
 
 // Thread-safe.
-class CompletionQueue final : public RefCounted {
+class CompletionQueue final : public Listed<> {
  public:
   ibv_cq* handle() const { return queue_; }
   int channel() const;

@@ -163,7 +163,7 @@ ForkSafety protect_forks(const Library& library);
 
 // Thread-safe. Everything that is made in it keeps it, and it keeps its registered slabs: close()
 // it in the end.
-class Domain final : public RefCounted {
+class Domain final : public Listed<> {
  public:
   // Opens the device of that name. UNAVAILABLE, RESOURCE_EXHAUSTED, NOT_FOUND.
   static Result<Ref<Domain>> open(const Library& library, const std::string& device,

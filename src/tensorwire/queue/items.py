@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import numpy as np
 
 from tensorwire import _core, arrays, tensors
+from tensorwire.queue.encoded import Encoded, Packed
 from tensorwire.queue.errors import TooLargeError
-from tensorwire.queue.store import Item
 from tensorwire.tensors import frameworks
 
 if TYPE_CHECKING:
+    from tensorwire.queue.store import Item
     from tensorwire.tensors import Framework
 
 SMALL: Final = 16 << 10
@@ -35,7 +36,7 @@ def encoded(obj: object, name: str, capacity_bytes: int) -> Item:
     if type(obj) is np.ndarray and obj.nbytes < SMALL and (header := tensors.header_of(obj)):
         nbytes = len(header) + obj.nbytes
         if nbytes <= capacity_bytes:
-            return Item((header, obj.tobytes()), nbytes)
+            return Encoded((header, obj.tobytes()), nbytes)
     segments = tensors.dumps(obj)
     nbytes = 0
     for segment in segments:
@@ -45,13 +46,13 @@ def encoded(obj: object, name: str, capacity_bytes: int) -> Item:
             f"an item of {nbytes} bytes never fits into queue {name!r}, whose capacity_bytes is "
             f"{capacity_bytes}: make that larger, or send the item in parts"
         )
-    return Item(tuple(map(bytes, segments)) if nbytes <= SMALL else segments, nbytes)
+    return Encoded(tuple(map(bytes, segments)) if nbytes <= SMALL else segments, nbytes)
 
 
 def kept(item: Item) -> Item:
     """The same in memory that nobody writes any more: what was published stays where it is, the
     rest is copied, into the arena while that has room."""
-    return Item([_kept(segment) for segment in item.segments], item.nbytes)
+    return Encoded([_kept(segment) for segment in item.segments], item.nbytes)
 
 
 def _kept(segment: Any) -> Any:
@@ -69,4 +70,8 @@ def _kept(segment: Any) -> Any:
 
 def decoded(item: Item, framework: Framework) -> Any:
     """Raises DecodeError."""
+    if framework == "numpy" and type(item) is Packed:
+        array = item.pack.array(item.index)
+        if array is not None:
+            return array
     return tensors.loads(item.segments, framework=framework)

@@ -11,9 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tensorwire.observe.measure import Measure
 from tensorwire.queue.errors import ClosedError
@@ -25,11 +23,13 @@ if TYPE_CHECKING:
 Wake = Callable[[], object]
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
+class Item(Protocol):
     """A message of ``tensors``, encoded: the header, and the memory of each tensor."""
 
-    segments: Sequence[BytesLike]
-    nbytes: int
+    @property
+    def segments(self) -> Sequence[BytesLike]: ...
+    @property
+    def nbytes(self) -> int: ...
 
 
 class Stats(NamedTuple):

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from tensorwire.malformed import MALFORMED
-from tensorwire.queue.store import Item, Stats
+from tensorwire.queue.encoded import Encoded, Pack, Packed
+from tensorwire.queue.store import Stats
 from tensorwire.tensors import MAX_TENSORS, DecodeError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as BytesLike
+
+    from tensorwire.queue.store import Item
 
 MAX_ITEMS: Final = 4096
 """In one message."""
@@ -185,7 +188,7 @@ def decode_stats(segment: BytesLike) -> Stats:
         raise DecodeError(f"malformed statistics: {error}") from None
 
 
-def split(control: Put | Items, segments: Sequence[Any]) -> list[Item]:
+def split(control: Put | Items, segments: Sequence[Any]) -> list[Encoded] | list[Packed]:
     """The items behind a control segment. segments: of bytes, as they were received. Raises
     DecodeError."""
     counts = control.counts
@@ -204,14 +207,15 @@ def split(control: Put | Items, segments: Sequence[Any]) -> list[Item]:
     at = 1
     for count in counts:
         own = segments[at : at + count]
-        items.append(Item(own, sum(map(len, own))))
+        items.append(Encoded(own, sum(map(len, own))))
         at += count
     return items
 
 
-def _unpacked(count: int, header: bytes, packed: memoryview) -> list[Item]:
+def _unpacked(count: int, header: bytes, packed: memoryview) -> list[Packed]:
     size, rest = divmod(len(packed), count)
     if rest or not size:
         raise DecodeError(f"{len(packed)} bytes of {count} packed items")
+    pack = Pack(header, packed, size)
     nbytes = len(header) + size
-    return [Item((header, packed[at : at + size]), nbytes) for at in range(0, size * count, size)]
+    return [Packed(pack, index, nbytes) for index in range(count)]

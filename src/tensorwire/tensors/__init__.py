@@ -243,6 +243,24 @@ def _lone(segments: BytesLike | Sequence[BytesLike]) -> object:
     return array if shape is None else array.reshape(shape)
 
 
+def stacked(
+    header: bytes, memory: memoryview, nbytes: int
+) -> np.ndarray[tuple[int, ...], Any] | None:
+    """The arrays of messages that are one array each and have the same header, along a first axis.
+
+    memory: bytes of these arrays, one after the other, each of ``nbytes``. The result is read-only
+    and lies over it. None: they have to be loaded one by one.
+    """
+    described = _lone_described.get(header) or _describe_lone(header)
+    if described is None or described[2] != nbytes or described[1] == ():
+        return None
+    dtype, shape, _ = described
+    arrays: Any = np.frombuffer(memory.toreadonly(), dtype)
+    found: np.ndarray[tuple[int, ...], Any]
+    found = arrays.reshape(-1, *(shape or (nbytes // dtype.itemsize,)))
+    return found
+
+
 def _describe_lone(header: bytes) -> _Described | None:
     """Keeps what ``_lone`` needs of a header that was decoded before."""
     decoded = wire.decoded_before(header)

@@ -11,7 +11,7 @@ from tensorwire import _core
 from tensorwire.log import LOGGER
 from tensorwire.rpc import status
 from tensorwire.rpc.payload import deserialized
-from tensorwire.rpc.serving.context import CallContext
+from tensorwire.rpc.serving.context import CallContext, context_of
 
 if TYPE_CHECKING:
     from tensorwire.rpc.serving.methods import Method
@@ -24,7 +24,7 @@ Run = Callable[["Method", _core.ServerCall], Ending]
 
 
 def unary_unary(method: Method, call: _core.ServerCall) -> Ending:
-    context = CallContext(call)
+    context = context_of(call)
     try:
         request = _request(method, call, context)
     except _NoRequestError as error:
@@ -38,7 +38,7 @@ def unary_unary(method: Method, call: _core.ServerCall) -> Ending:
 
 
 def stream_unary(method: Method, call: _core.ServerCall) -> Ending:
-    context = CallContext(call)
+    context = context_of(call)
     requests = _Requests(method, call, context)
     try:
         response = method.enter().run(method.behavior, requests, context)
@@ -48,7 +48,7 @@ def stream_unary(method: Method, call: _core.ServerCall) -> Ending:
 
 
 def unary_stream(method: Method, call: _core.ServerCall) -> Ending:
-    context = CallContext(call)
+    context = context_of(call)
     try:
         request = _request(method, call, context)
     except _NoRequestError as error:
@@ -57,7 +57,7 @@ def unary_stream(method: Method, call: _core.ServerCall) -> Ending:
 
 
 def stream_stream(method: Method, call: _core.ServerCall) -> Ending:
-    context = CallContext(call)
+    context = context_of(call)
     requests = _Requests(method, call, context)
     return _ended(context, method.enter().run(_stream, method, call, context, requests))
 
@@ -87,7 +87,7 @@ def _stream(method: Method, call: _core.ServerCall, context: CallContext, argume
 def non_blocking(method: Method, call: _core.ServerCall) -> Ending:
     """For a handler that returns at once, and gives its responses to a function later: what grpcio
     calls ``experimental_non_blocking``, which its health service uses."""
-    context = CallContext(call)
+    context = context_of(call)
     serializer = method.serializer
 
     def send(response: Any) -> None:
@@ -135,6 +135,8 @@ def _respond(method: Method, context: CallContext, response: Any) -> Ending:
             return _bad_response(context)
     if response is None:
         return _bad_response(context)
+    if context.chosen_code is None and context.chosen_trailing is None:  # nearly always
+        return 0, "", None, response
     code, details, trailing = context.ending()
     return code, details, trailing, None if code else response
 
@@ -169,7 +171,11 @@ def _request(method: Method, call: _core.ServerCall, context: CallContext) -> An
         raise _NoRequestError((status.UNIMPLEMENTED, details, None, None))
     deserializer = method.deserializer
     if deserializer is not None:
-        request = deserialized(deserializer, request, "request")
+        try:
+            request = deserializer(request)
+        except Exception:
+            LOGGER.exception("exception deserializing a request")
+            request = None
         if request is None:
             raise _NoRequestError((*context.ending(*_BAD_REQUEST), None))
     return request

@@ -33,8 +33,8 @@ class AbortedError(Exception):
 
 
 class CallContext(grpc.ServicerContext):
-    """Lives as long as its handler. Most calls use nothing of it: state is made at first use, and
-    what is missing is read from the class."""
+    """Made by ``context_of``. Lives as long as its handler. Most calls use nothing of it: state is
+    made at first use, and what is missing is read from the class."""
 
     chosen_code: grpc.StatusCode | None = None
     chosen_details: bytes | None = None
@@ -47,8 +47,7 @@ class CallContext(grpc.ServicerContext):
     over = False
     """The handler of a call with streamed requests has ended it, before its client did."""
 
-    def __init__(self, call: _core.ServerCall) -> None:
-        self._call = call
+    _call: _core.ServerCall
 
     def ending(self, code: int = 0, details: str = "") -> tuple[int, str, Any]:
         """Code, details and trailing metadata that the call ends with: what the handler has set,
@@ -181,6 +180,16 @@ class CallContext(grpc.ServicerContext):
     @property
     def _state(self) -> _State:
         return _State(self)
+
+
+_new: Final = object.__new__
+
+
+def context_of(call: _core.ServerCall) -> CallContext:
+    """Without the frame of an ``__init__``, which takes 1 % of a call of 8 bytes."""
+    context = _new(CallContext)
+    context._call = call
+    return context
 
 
 def _sendable(details: str) -> str:
