@@ -14,6 +14,7 @@ from tensorwire import _core
 from tensorwire.weights import versions
 from tensorwire.weights.parameters import Parameters, same_bytes
 from tensorwire.weights.versions import Store, Stored
+from tensorwire.weights.wire import Agreement, Slice
 
 SIZES = (1, 63, 64, 65, 1000, 4096, 0)
 
@@ -82,3 +83,27 @@ def test_bytes_are_compared_and_not_values() -> None:
     assert same_bytes(np.zeros((2, 3)).T, np.zeros((3, 2)))
     assert same_bytes(np.zeros(()), np.zeros(()))
     assert same_bytes(np.zeros((0, 2)), np.zeros((0, 2)))
+
+
+def test_what_readers_asked_of_the_version_before_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = {"a": np.zeros(100, np.uint8), "b": np.zeros(200, np.uint8)}
+    store = Store(_core.Quota(1 << 20))
+    slices = [Slice(name, 0, (0,), array.shape) for name, array in params.items()]
+    plans = {plan: Agreement(b"", b"", slices, True, plan) for plan in (b"known", b"forgotten")}
+    one = store.copy(Parameters(params), 1, None, checksum=False)
+    two = store.copy(Parameters(params), 2, one, checksum=False)
+    for plan in plans.values():
+        two.reply(plan, 0)  # of who views, or has nothing
+    two.reply(plans[b"known"], 1)  # of who holds the version before
+    params["b"][...] = 3
+    three = store.copy(Parameters(params), 3, two, checksum=False)
+    three.ready({b"known": plans[b"known"]}, two)
+
+    def late(*_: object) -> None:
+        raise AssertionError("a reader had to wait for it")
+
+    monkeypatch.setattr(Stored, "_lent", late)
+    assert three.reply(plans[b"known"], 0).numbers == [0, 1]
+    assert three.reply(plans[b"known"], 2).numbers == [1]
+    with pytest.raises(AssertionError):
+        three.reply(plans[b"forgotten"], 0)

@@ -206,6 +206,10 @@ class Publisher:
         before = self._kept[-1] if self._kept else None
         stored = self._store.copy(self._parameters, number, before, checksum)
         with self._lock:
+            agreements = dict(self._agreements)
+        if before is not None:
+            stored.ready(agreements, before)
+        with self._lock:
             self._open()
             self._kept.append(stored)
             self._number = number

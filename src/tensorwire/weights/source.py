@@ -234,37 +234,45 @@ class Source:
         if sums is not None and len(sums) != count:
             raise self._nonsense(f"{len(sums)} checksums for {count} parts")
         landed.version = head.version
-        for index, number in enumerate(head.parts):
-            part = self._part(batch, number)
-            if batch.rows:
-                array = self._lent(arrays, head.places[index], batch.rows[number])
-            else:
-                array = arrays[index]
-            if not isinstance(array, np.ndarray) or array.shape != part.shape:
-                raise self._nonsense(f"an array for {part.name} that is none of {part.shape}")
-            if dtypes.name_of(array.dtype) != batch.dtypes[number]:
-                raise self._nonsense(f"{part.name} as {array.dtype}, not {batch.dtypes[number]}")
-            if sums is not None and crc(array) != sums[index]:
+        parts = [self._part(batch, number) for number in head.parts]
+        found = self._lent(batch, head, arrays) if batch.rows else arrays
+        if not batch.rows:
+            self._check(parts, [batch.dtypes[number] for number in head.parts], arrays)
+        for part, array, expected in zip(parts, found, sums or (), strict=sums is not None):
+            if crc(array) != expected:
                 raise ChecksumError(
                     grpc.StatusCode.DATA_LOSS,
                     f"{self.target}: {part.name} of version {head.version} is not what was "
                     "published: its checksum is another one",
                 )
-            landed.parts.append(part)
-            landed.arrays.append(array)
+        landed.parts += parts
+        landed.arrays += found
         if described.in_place and not self._call(self._timed(left).intact, head.ticket):
             raise TornError
 
-    def _lent(self, arrays: list[Any], place: tuple[int, int], rows: Rows) -> Any:
-        """A part, where its rows lie."""
-        number, begin = place
-        run = arrays[number] if 0 <= number < len(arrays) else None
-        if not isinstance(run, np.ndarray) or run.dtype != np.uint8 or run.ndim != 1:
-            raise self._nonsense(f"no bytes {number}")
-        if not 0 <= begin <= run.size - rows.nbytes:
-            raise self._nonsense(f"{run.size} bytes without those from {begin} on")
-        array = run[begin : begin + rows.nbytes].view(rows.dtype).reshape(rows.shape)
-        return array if rows.cut is None else array[rows.cut]
+    def _check(self, parts: Sequence[Part], names: Sequence[str], arrays: Sequence[Any]) -> None:
+        for part, name, array in zip(parts, names, arrays, strict=True):
+            if not isinstance(array, np.ndarray) or array.shape != part.shape:
+                raise self._nonsense(f"an array for {part.name} that is none of {part.shape}")
+            if dtypes.name_of(array.dtype) != name:
+                raise self._nonsense(f"{part.name} as {array.dtype}, not {name}")
+
+    def _lent(self, batch: Batch, head: wire.Pulled, runs: Sequence[Any]) -> list[Array]:
+        """The parts, where their rows lie."""
+        for number, run in enumerate(runs):
+            if not isinstance(run, np.ndarray) or run.dtype != np.uint8 or run.ndim != 1:
+                raise self._nonsense(f"no bytes {number}")
+        sizes = [run.size for run in runs]
+        arrays = []
+        for part, (number, begin) in zip(head.parts, head.places, strict=True):
+            shape, dtype, nbytes, cut = batch.rows[part]
+            if not 0 <= number < len(runs):
+                raise self._nonsense(f"no bytes {number}")
+            if not 0 <= begin <= sizes[number] - nbytes:
+                raise self._nonsense(f"{sizes[number]} bytes without those from {begin} on")
+            array: Array = np.ndarray(shape, dtype, runs[number], begin)
+            arrays.append(array if cut is None else array[cut])
+        return arrays
 
     # ------------------------------------------------------------------------------------- calls
 

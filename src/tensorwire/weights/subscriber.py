@@ -104,6 +104,12 @@ class Subscriber:
         self._touched = False
         """Parts of the version that is being pulled may have been written."""
         self._parts: list[list[Part]] = []
+        self._whole = False  # each of them is all of a parameter
+        self._empty = [
+            name
+            for name, shards in self._parameters.layout.items()
+            if any(0 in shard.shape for shard in shards)
+        ]
         self._closed = threading.Event()
         self._relay: Publisher | None = None
         self._sources = [Source(target, name) for target in each]
@@ -221,10 +227,8 @@ class Subscriber:
         for each in landed:
             for part, array in zip(each.parts, each.arrays, strict=True):
                 arrays[part.name] = array
-        for name, parameter in self._parameters:
-            for shard in parameter.shards:  # of no elements, nothing has come
-                if 0 in shard.shape:
-                    arrays[name] = parameter.pieces[0]
+        for name in self._empty:  # nothing of it has come
+            arrays[name] = self._parameters[name].pieces[0]
         del landed
         if framework != "numpy":
             for name, array in arrays.items():
@@ -327,8 +331,10 @@ class Subscriber:
             layouts = [source.describe(left).layout for source in self._sources]
             made = planning.plan(layouts, self._parameters.layout, turn=self._turn)
             self._parts = [made.of(number) for number in range(len(layouts))]
-        if whole:
+            self._whole = False
+        if whole and not self._whole:
             self._check_whole()
+            self._whole = True
         for source, parts in zip(self._sources, self._parts, strict=True):
             source.agree(parts, left)
 

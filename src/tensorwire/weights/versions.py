@@ -76,6 +76,13 @@ class Stored:
                 self._replies[key] = known
         return known
 
+    def ready(self, agreements: Mapping[bytes, Agreement], before: Stored) -> None:
+        """Makes the replies that the readers of the version before may want now: none of them waits
+        for that."""
+        for digest, have in list(before._replies):
+            if digest in agreements:
+                self.reply(agreements[digest], before.number if have else 0)
+
     def _sent(self, lacking: list[tuple[int, Slice]]) -> Parts:
         found = [self._array(part) for _, part in lacking]
         return Parts([number for number, _ in lacking], found, [], self._sums(lacking))
