@@ -112,8 +112,8 @@ void ClientCall::end_as_concluded() {
 
 // The caller has won begin_ending().
 void ClientCall::end(Outcome outcome) {
-  // After begin_ending(); in watch_deadline() it is the other way round, so that one of the two sees
-  // the other.
+  // After begin_ending(); in watch_deadline() it is the other way round, so that one of the two
+  // sees the other.
   if (timed_.load(std::memory_order_seq_cst)) {
     const MutexLock lock(timer_mutex_);
     if (auto poller = link_.runtime().background(); timer_ && poller)

@@ -67,8 +67,8 @@ enum {
   TW_CODE_UNAUTHENTICATED = 16
 };
 
-// Written with every result but TW_OK and TW_INTERRUPTED, and by what says so. Whoever does not want
-// to know gives a null one.
+// Written with every result but TW_OK and TW_INTERRUPTED, and by what says so. Whoever does not
+// want to know gives a null one.
 typedef struct tw_status {
   int32_t code;
   char details[1020];  // UTF-8, cut to fit, terminated
