@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import tensorwire
+from tensorwire import tensors
 from tensorwire.queue import errors, items, wire
 from tensorwire.queue.encoded import Encoded
 from tensorwire.queue.store import Stats
@@ -65,18 +66,21 @@ def test_items_in_a_message_come_out_as_they_went_in(objects: list[Any]) -> None
 
 
 @pytest.mark.parametrize("dtype", ["f4", ">f8", "?", "c16", "M8[ns]", "i1"])
-@pytest.mark.parametrize("shape", [(), (1,), (64,), (3, 5), (2, 1, 4)])
+@pytest.mark.parametrize("shape", [(), (1,), (64,), (3, 5), (2, 1, 4), (1,) * 32])
 def test_items_of_a_pack(dtype: str, shape: tuple[int, ...]) -> None:
-    """The first pack of a kind is decoded item by item, later ones as a whole."""
+    """Of a kind that was decoded before, they are rows of one array."""
     arrays = [
         np.arange(n, n + max(1, math.prod(shape))).astype(dtype).reshape(shape) for n in range(5)
     ]
-    for _ in range(3):
+    for again in range(2):
         message = wire.put_message([items.encoded(array, "q", 1 << 30) for array in arrays], False)
         segments = [memoryview(bytes(segment)) for segment in message]
+        if not again:
+            tensors.loads([segments[1], segments[2][: arrays[0].nbytes]])
         found = wire.split(wire.decode(wire.Put, segments[0]), segments)
         got = [items.decoded(item, "numpy") for item in found]
         assert all(map(same, arrays, got))
+        assert (got[0].base is got[1].base) == (0 < len(shape) < 32)
         assert not any(array.flags.writeable for array in got)
         with pytest.raises(ValueError, match="WRITEABLE"):
             got[0].flags.writeable = True

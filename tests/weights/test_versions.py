@@ -85,25 +85,68 @@ def test_bytes_are_compared_and_not_values() -> None:
     assert same_bytes(np.zeros((0, 2)), np.zeros((0, 2)))
 
 
-def test_what_readers_asked_of_the_version_before_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+def agreements(params: dict[str, Any], count: int) -> list[Agreement]:
+    slices = [Slice(name, 0, (0,), array.shape) for name, array in params.items()]
+    return [Agreement(b"", b"", slices, True, bytes([number])) for number in range(count)]
+
+
+class Made:
+    """Counts replies that are made, and are not there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        lent = Stored._lent
+
+        def counted(stored: Stored, lacking: Any) -> Any:
+            self.count += 1
+            return lent(stored, lacking)
+
+        monkeypatch.setattr(Stored, "_lent", counted)
+
+
+def test_replies_are_there_for_who_asked_for_the_version_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     params = {"a": np.zeros(100, np.uint8), "b": np.zeros(200, np.uint8)}
     store = Store(_core.Quota(1 << 20))
-    slices = [Slice(name, 0, (0,), array.shape) for name, array in params.items()]
-    plans = {plan: Agreement(b"", b"", slices, True, plan) for plan in (b"known", b"forgotten")}
+    viewed, pulled, forgotten = agreements(params, 3)
     one = store.copy(Parameters(params), 1, None, checksum=False)
     two = store.copy(Parameters(params), 2, one, checksum=False)
-    for plan in plans.values():
-        two.reply(plan, 0)  # of who views, or has nothing
-    two.reply(plans[b"known"], 1)  # of who holds the version before
+    for plan, have in ((viewed, 0), (pulled, 1), (forgotten, 0)):
+        two.reply(plan, have)
     params["b"][...] = 3
     three = store.copy(Parameters(params), 3, two, checksum=False)
-    three.ready({b"known": plans[b"known"]}, two)
+    made = Made(monkeypatch)
+    three.prepare({plan.digest: plan for plan in (viewed, pulled)}, two)
+    assert made.count == 2
+    assert three.reply(viewed, 0).numbers == [0, 1]
+    assert three.reply(pulled, 2).numbers == [1]
+    assert made.count == 2
+    three.reply(forgotten, 0)
+    assert made.count == 3
+    summed = store.copy(Parameters(params), 4, three, checksum=True)
+    summed.prepare({viewed.digest: viewed}, three)
+    assert made.count == 3  # a slice's checksum is its reader's to wait for
 
-    def late(*_: object) -> None:
-        raise AssertionError("a reader had to wait for it")
 
-    monkeypatch.setattr(Stored, "_lent", late)
-    assert three.reply(plans[b"known"], 0).numbers == [0, 1]
-    assert three.reply(plans[b"known"], 2).numbers == [1]
-    with pytest.raises(AssertionError):
-        three.reply(plans[b"forgotten"], 0)
+def test_what_nobody_asks_for_any_more_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 16 readers asks once with nothing in its hands, and then for what is new."""
+    params = {"a": np.zeros(100, np.uint8)}
+    store = Store(_core.Quota(1 << 20))
+    plans = agreements(params, 16)
+    known = {plan.digest: plan for plan in plans}
+    made = Made(monkeypatch)
+    before = store.copy(Parameters(params), 1, None, checksum=False)
+    for plan in plans:
+        before.reply(plan, 0)
+    for number in range(2, 6):
+        params["a"][...] = number
+        stored = store.copy(Parameters(params), number, before, checksum=False)
+        stored.prepare(known, before)
+        made.count = 0
+        for plan in plans:
+            stored.reply(plan, before.number)
+        if number > 2:
+            assert made.count == 0
+        before = stored
+    assert len(before._replies) == len(plans)

@@ -252,9 +252,12 @@ def stacked(
     and lies over it. None: they have to be loaded one by one.
     """
     described = _lone_described.get(header) or _describe_lone(header)
-    if described is None or described[2] != nbytes or described[1] == ():
+    if described is None or described[2] != nbytes:
         return None
     dtype, shape, _ = described
+    # A row of no axes is no array; and some NumPy has room for no axis more.
+    if shape is not None and not 0 < len(shape) < MAX_RANK:
+        return None
     arrays: Any = np.frombuffer(memory.toreadonly(), dtype)
     found: np.ndarray[tuple[int, ...], Any]
     found = arrays.reshape(-1, *(shape or (nbytes // dtype.itemsize,)))

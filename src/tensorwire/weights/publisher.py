@@ -208,7 +208,7 @@ class Publisher:
         with self._lock:
             agreements = dict(self._agreements)
         if before is not None:
-            stored.ready(agreements, before)
+            stored.prepare(agreements, before)
         with self._lock:
             self._open()
             self._kept.append(stored)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -60,9 +61,25 @@ class Stored:
     checksums: Mapping[str, list[int]] | None = None
     places: Mapping[str, list[Place]] = field(default_factory=dict)
     _replies: dict[tuple[bytes, int], Parts] = field(default_factory=dict)
+    _asked: dict[tuple[bytes, int], None] = field(default_factory=dict)
 
     def reply(self, agreement: Agreement, have: int) -> Parts:
         """For a reader that has version ``have``. Most readers ask for the same."""
+        if len(self._asked) < _REPLIES:
+            self._asked[agreement.digest, have] = None
+        return self._made(agreement, have)
+
+    def prepare(self, agreements: Mapping[bytes, Agreement], before: Stored) -> None:
+        """Makes the replies that readers may want who have asked for the version before, so that
+        they do not wait for that; but for those that take a checksum of a part."""
+        if self.checksums is not None:
+            return
+        with suppress(MemoryError):  # whoever asks has it made
+            for digest, have in list(before._asked):
+                if digest in agreements:
+                    self._made(agreements[digest], before.number if have else 0)
+
+    def _made(self, agreement: Agreement, have: int) -> Parts:
         key = (agreement.digest, have)
         known = self._replies.get(key)
         if known is None:
@@ -75,13 +92,6 @@ class Stored:
             if len(self._replies) < _REPLIES:
                 self._replies[key] = known
         return known
-
-    def ready(self, agreements: Mapping[bytes, Agreement], before: Stored) -> None:
-        """Makes the replies that the readers of the version before may want now: none of them waits
-        for that."""
-        for digest, have in list(before._replies):
-            if digest in agreements:
-                self.reply(agreements[digest], before.number if have else 0)
 
     def _sent(self, lacking: list[tuple[int, Slice]]) -> Parts:
         found = [self._array(part) for _, part in lacking]
