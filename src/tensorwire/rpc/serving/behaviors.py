@@ -171,11 +171,7 @@ def _request(method: Method, call: _core.ServerCall, context: CallContext) -> An
         raise _NoRequestError((status.UNIMPLEMENTED, details, None, None))
     deserializer = method.deserializer
     if deserializer is not None:
-        try:
-            request = deserializer(request)
-        except Exception:
-            LOGGER.exception("exception deserializing a request")
-            request = None
+        request = deserialized(deserializer, request, "request")
         if request is None:
             raise _NoRequestError((*context.ending(*_BAD_REQUEST), None))
     return request
