@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -73,6 +73,18 @@ def empty_like(tensor: object, *, timeout: float | None = 0.0) -> Array:
         raise TypeError(f"a {type(tensor).__name__} is no tensor")
     name, shape = found
     return empty(shape, dtypes.own(name), timeout=timeout)
+
+
+def copy_all(pairs: Iterable[tuple[Array, Array]]) -> None:
+    """Copies to the first array of each pair what the second holds, of the same shape and dtype:
+    all that lies in C order as one copy, which goes past the caches where it is large."""
+    runs = []
+    for to, from_ in pairs:
+        if to.flags.c_contiguous and from_.flags.c_contiguous:
+            runs.append((frameworks.raw(to), frameworks.raw(from_)))
+        else:
+            np.copyto(to, from_)
+    _core.copy_all(runs)
 
 
 @overload

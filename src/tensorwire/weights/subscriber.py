@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 import grpc
-import numpy as np
 
+from tensorwire import arrays
 from tensorwire.collective.arrays import Array
 from tensorwire.rpc.turn import Turn
 from tensorwire.rpc.waiting import ends_at
@@ -426,13 +426,15 @@ class Subscriber:
                 nbytes += part.nbytes
         if parts:
             self._number = 0
-        changed = {}
-        for name, found in parts.items():
-            parameter = self._parameters[name]
-            rooms = parameter.rooms()
-            for part, array in found:
-                np.copyto(rooms[part.to_piece][part.to_box()], array)
-            changed[name] = parameter.changed(rooms)
+        rooms = {name: self._parameters[name].rooms() for name in parts}
+        arrays.copy_all(
+            [
+                (rooms[name][part.to_piece][part.to_box()], array)
+                for name, found in parts.items()
+                for part, array in found
+            ]
+        )
+        changed = {name: self._parameters[name].changed(rooms[name]) for name in parts}
         if any(tensor is not self._parameters[name].tensor for name, tensor in changed.items()):
             self._parameters = Parameters(self._parameters.after(changed), self._shards)
         for source in self._sources:

@@ -199,12 +199,9 @@ class Store:
             for (name, index), offset in zip(wanted[begun:at], offsets, strict=True):
                 piece = pieces[name][index]
                 copy = pack[offset : offset + piece.nbytes].view(piece.dtype).reshape(piece.shape)
-                if piece.flags.c_contiguous:
-                    pairs.append((copy, piece))
-                else:
-                    copy[...] = piece
+                pairs.append((copy, piece))
                 pieces[name][index], places[name][index] = copy, Place(pack, offset)
-            _core.copy_all([(frameworks.raw(to), frameworks.raw(from_)) for to, from_ in pairs])
+            arrays.copy_all(pairs)
             for name, index in wanted[begun:at]:
                 pieces[name][index].flags.writeable = False
             if pack.nbytes:
