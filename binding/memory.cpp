@@ -112,8 +112,9 @@ void copy_all(const nb::sequence& pairs) {
   }
   std::vector<tw_copying> copies;
   copies.reserve(all.size());
-  for (const Pair& each : all)
-    copies.push_back({each.to.view.buf, each.from.view.buf, static_cast<size_t>(each.to.view.len)});
+  for (const auto& [to, from] : all)
+    if (to.view.buf != from.view.buf)
+      copies.push_back({to.view.buf, from.view.buf, static_cast<size_t>(to.view.len)});
   const nb::gil_scoped_release released;
   tw_copy_all(copies.data(), copies.size());
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import subprocess
 import sys
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import tensorwire
-from tensorwire import _core, tensors
+from tensorwire import _core, arrays, tensors
 
 
 def used() -> int:
@@ -41,6 +42,34 @@ def test_memory_of_another_size_or_that_is_read_only_is_not_copied_to() -> None:
     with pytest.raises(BufferError):
         _core.copy_all([(b"1234", b"abcd")])
     assert target == bytes(4)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has touched."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+def test_memory_that_is_copied_to_itself_is_left_as_it_is() -> None:
+    nbytes = 64 << 20
+    with mmap.mmap(-1, nbytes) as untouched:
+        before = resident()
+        _core.copy_all([(untouched, untouched)])
+        assert resident() - before < nbytes // 2
+
+
+def test_arrays_are_copied_whatever_their_order() -> None:
+    source = np.arange(6, dtype=np.int32).reshape(2, 3)
+    bfloat16 = np.arange(4, dtype=ml_dtypes.bfloat16)
+    sources = [source, source.T, source[:, ::2], bfloat16, np.empty((0, 3))]
+    targets = [np.zeros_like(each, order="C") for each in sources]
+    targets.append(np.zeros((4, 6), np.int32)[::2, ::2])
+    sources.append(source)
+    for each in sources:
+        each.flags.writeable = False
+    arrays.copy_all(zip(targets, sources, strict=True))
+    for target, each in zip(targets, sources, strict=True):
+        np.testing.assert_array_equal(target, each, strict=True)
 
 
 def is_published(tensor: object) -> bool:

@@ -94,8 +94,9 @@ def publish(data: BytesLike, /) -> bool:
 
 def is_published(data: BytesLike, /) -> bool: ...
 def copy_all(pairs: Sequence[tuple[BytesLike, BytesLike]]) -> None:
-    """Copies to the first of each pair what the second holds: contiguous memory of as many bytes.
-    Others may have the GIL meanwhile. Raises ValueError for sizes that differ."""
+    """Copies to the first of each pair what the second holds: contiguous memory of as many bytes,
+    or the same memory, which is left as it is. Others may have the GIL meanwhile. Raises ValueError
+    for sizes that differ."""
 
 def trim() -> None:
     """Gives memory that lies idle back to the system: of the arena, and of what was received.
