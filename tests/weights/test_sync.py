@@ -96,6 +96,19 @@ def test_a_pull_fills_what_there_is(trainer: Other, mode: str, transport: str) -
             assert reader.pull(timeout=10) == weights.Version(number, (), 0)
 
 
+@pytest.mark.parametrize("group_bytes", [1, 1024, 64 * 128 * 4 + 1])
+def test_parameters_are_filled_in_groups(
+    trainer: Other, monkeypatch: pytest.MonkeyPatch, group_bytes: int
+) -> None:
+    monkeypatch.setattr("tensorwire.weights.subscriber._GROUP_BYTES", group_bytes)
+    params = tree()
+    with subscriber(trainer, "copy", "shm", params) as reader:
+        number = trainer.do("publish(13)")
+        found = reader.pull(at_least=number, timeout=10)
+        assert found == weights.Version(number, ("embed", "norm", "scale"), 64 * 128 * 4 + 58)
+        assert holds(params, 13)
+
+
 @pytest.mark.parametrize("transport", HERE)
 def test_a_view_has_the_version_where_it_lies(trainer: Other, transport: str) -> None:
     params = tree()

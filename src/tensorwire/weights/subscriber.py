@@ -37,6 +37,8 @@ Left = Callable[[], float | None]
 
 _SHORTEST_PAUSE: Final = 0.0002
 _LONGEST_PAUSE: Final = 0.05
+_GROUP_BYTES: Final = 64 << 20
+"""Parameters are filled in groups of this size or more, each as one copy."""
 _WRITING: Final = frozenset(("torch", "tensorflow"))
 """Frameworks whose tensors may be written, whatever memory they were made over."""
 
@@ -426,21 +428,34 @@ class Subscriber:
                 nbytes += part.nbytes
         if parts:
             self._number = 0
-        rooms = {name: self._parameters[name].rooms() for name in parts}
-        arrays.copy_all(
-            [
-                (rooms[name][part.to_piece][part.to_box()], array)
-                for name, found in parts.items()
-                for part, array in found
-            ]
-        )
-        changed = {name: self._parameters[name].changed(rooms[name]) for name in parts}
+        changed: dict[str, Any] = {}
+        names = list(parts)
+        while len(changed) < len(names):
+            changed |= self._filled(parts, names[len(changed) :])
         if any(tensor is not self._parameters[name].tensor for name, tensor in changed.items()):
             self._parameters = Parameters(self._parameters.after(changed), self._shards)
         for source in self._sources:
             source.held = number
         self._number = number
         return Version(number, tuple(changed), nbytes)
+
+    def _filled(
+        self, parts: Mapping[str, list[tuple[Part, Array]]], names: Sequence[str]
+    ) -> dict[str, Any]:
+        """The first tensors of these, with what has come: one group. A tensor of a framework
+        without writing in place takes its memory twice until its group is over."""
+        rooms: dict[str, list[Array]] = {}
+        pairs: list[tuple[Array, Array]] = []
+        nbytes = 0
+        for name in names:
+            rooms[name] = self._parameters[name].rooms()
+            for part, array in parts[name]:
+                pairs.append((rooms[name][part.to_piece][part.to_box()], array))
+                nbytes += part.nbytes
+            if nbytes >= _GROUP_BYTES:
+                break
+        arrays.copy_all(pairs)
+        return {name: self._parameters[name].changed(found) for name, found in rooms.items()}
 
 
 class View(Mapping[str, Any]):
