@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "allocator.h"
+#include "coalesced_reads.h"
 #include "core.h"
 #include "kernels.h"
 #include "peers.h"
@@ -46,6 +47,7 @@ absl::Status start(const tw_table* table) {
     adopt_arena();
     register_kernels();
   }
+  if (settings().enabled && settings().plans) register_coalesced_reads();
   register_server();
   return absl::OkStatus();
 }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coalesced_reads.h"
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "statistics.h"
+#include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/graph/graph.h"
+#include "tensorflow/core/graph/node_builder.h"
+#include "tensorflow/core/util/device_name_utils.h"
+
+namespace tensorwire {
+
+namespace tf = ::tensorflow;
+
+namespace {
+
+// After TensorFlow's own passes, whose clusters of XLA and functions are then as they will be.
+constexpr int kPhase = std::numeric_limits<int>::max();
+
+// A larger one costs more to copy twice than to send by itself.
+constexpr int64_t kLargest = 16 << 10;
+
+struct Value {
+  tf::DataType type;
+  tf::TensorShape shape;
+
+  int64_t bytes() const { return shape.num_elements() * tf::DataTypeSize(type); }
+};
+
+bool has_control_input(const tf::Node& node) {
+  for (const tf::Edge* edge : node.in_edges())
+    if (edge->IsControlEdge() && !edge->src()->IsSource()) return true;
+  return false;
+}
+
+// What the variable holds whose handle this is.
+std::optional<Value> held(const tf::Node& handle) {
+  tf::DataType type;
+  tf::PartialTensorShape shape;
+  if (handle.type_string() == "VarHandleOp") {
+    if (!tf::GetNodeAttr(handle.attrs(), "dtype", &type).ok() ||
+        !tf::GetNodeAttr(handle.attrs(), "shape", &shape).ok())
+      return std::nullopt;
+  } else if (handle.IsArg()) {
+    // Of a function: TensorFlow says what the handles are that it is called with.
+    std::vector<tf::DataType> types;
+    std::vector<tf::PartialTensorShape> shapes;
+    if (!tf::GetNodeAttr(handle.attrs(), "_handle_dtypes", &types).ok() ||
+        !tf::GetNodeAttr(handle.attrs(), "_handle_shapes", &shapes).ok() || types.size() != 1 ||
+        shapes.size() != 1)
+      return std::nullopt;
+    type = types[0];
+    shape = shapes[0];
+  } else {
+    return std::nullopt;
+  }
+  Value value{type, {}};
+  if (!shape.AsTensorShape(&value.shape)) return std::nullopt;
+  return value;
+}
+
+// What the node outputs, where that is the value of a variable, and nothing has to come first:
+// neither an update nor anything of another machine. So all such values are ready when a step
+// begins, none is dead, and none is in a loop.
+std::optional<Value> value_of(const tf::Node& node) {
+  if (has_control_input(node)) return std::nullopt;
+  const tf::Node* from = nullptr;
+  if (node.type_string() != "ReadVariableOp" && !node.IsIdentity()) return std::nullopt;
+  if (!node.input_node(0, &from).ok()) return std::nullopt;
+  if (!node.IsIdentity()) return has_control_input(*from) ? std::nullopt : held(*from);
+  if (from->assigned_device_name() != node.assigned_device_name()) return std::nullopt;
+  // Of one read, not of a chain: TensorFlow's own passes leave none.
+  return from->IsIdentity() ? std::nullopt : value_of(*from);
+}
+
+bool is_cpu_of(const std::string& device, tf::DeviceNameUtils::ParsedName* parsed) {
+  return tf::DeviceNameUtils::ParseFullName(device, parsed) && parsed->has_type &&
+         parsed->type == tf::DEVICE_CPU;
+}
+
+// Whether what goes from one to the other leaves the process, between processors' memories.
+bool crosses(const std::string& from, const std::string& to) {
+  if (from == to) return false;
+  tf::DeviceNameUtils::ParsedName a, b;
+  return is_cpu_of(from, &a) && is_cpu_of(to, &b) && !tf::DeviceNameUtils::IsSameAddressSpace(a, b);
+}
+
+// What is stacked has one type and one shape.
+struct StackKey {
+  std::string from, to;
+  tf::DataType type;
+  std::vector<int64_t> shape;
+
+  bool operator<(const StackKey& other) const {
+    return std::tie(from, to, type, shape) <
+           std::tie(other.from, other.to, other.type, other.shape);
+  }
+};
+
+using Reads = std::vector<tf::Node*>;
+
+std::map<StackKey, Reads> small_reads(const tf::Graph& graph) {
+  std::map<StackKey, Reads> found;
+  for (tf::Node* node : graph.op_nodes()) {
+    const std::string& from = node->assigned_device_name();
+    std::optional<Value> value;
+    for (const tf::Edge* edge : node->out_edges()) {
+      if (edge->IsControlEdge() || !crosses(from, edge->dst()->assigned_device_name())) continue;
+      if (!value) value = value_of(*node);
+      if (!value || !tf::DataTypeCanUseMemcpy(value->type) || value->bytes() > kLargest ||
+          value->bytes() == 0)
+        break;
+      const auto sizes = value->shape.dim_sizes();
+      Reads& reads = found[{from, edge->dst()->assigned_device_name(), value->type,
+                            std::vector<int64_t>(sizes.begin(), sizes.end())}];
+      if (reads.empty() || reads.back() != node) reads.push_back(node);
+    }
+  }
+  return found;
+}
+
+absl::Status coalesce(tf::Graph* graph, const StackKey& way, const Reads& reads) {
+  std::vector<tf::NodeBuilder::NodeOut> values(reads.begin(), reads.end());
+  tf::Node *stack, *apart;
+  if (absl::Status status = tf::NodeBuilder(graph->NewName("tensorwire/coalesced"), "Pack")
+                                .Input(values)
+                                .Attr("axis", 0)
+                                .Device(way.from)
+                                .AssignedDevice(way.from)
+                                .Finalize(graph, &stack);
+      !status.ok())
+    return status;
+  if (absl::Status status = tf::NodeBuilder(graph->NewName("tensorwire/reads"), "Unpack")
+                                .Input(stack)
+                                .Attr("num", static_cast<int64_t>(reads.size()))
+                                .Attr("axis", 0)
+                                .Device(way.to)
+                                .AssignedDevice(way.to)
+                                .Finalize(graph, &apart);
+      !status.ok())
+    return status;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    std::vector<const tf::Edge*> there;
+    for (const tf::Edge* edge : reads[i]->out_edges())
+      if (!edge->IsControlEdge() && edge->dst()->assigned_device_name() == way.to)
+        there.push_back(edge);
+    for (const tf::Edge* edge : there)
+      if (absl::Status status = graph->UpdateEdge(apart, static_cast<int>(i), edge->dst(),
+                                                  edge->dst_input());
+          !status.ok())
+        return status;
+  }
+  count(statistics().coalesced_reads, reads.size());
+  return absl::OkStatus();
+}
+
+class CoalescedReads final : public tf::GraphOptimizationPass {
+ public:
+  absl::Status Run(const tf::GraphOptimizationPassOptions& options) override {
+    if (!options.graph || !*options.graph) return absl::OkStatus();
+    tf::Graph* const graph = options.graph->get();
+    for (const auto& [way, reads] : small_reads(*graph)) {
+      if (reads.size() < 2) continue;
+      if (absl::Status status = coalesce(graph, way, reads); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+void register_coalesced_reads() {
+  auto pass = std::make_unique<CoalescedReads>();
+  pass->set_name("tensorwire_coalesced_reads");
+  tf::OptimizationPassRegistry::Global()->Register(
+      tf::OptimizationPassRegistry::POST_REWRITE_FOR_EXEC, kPhase, std::move(pass));
+}
+
+}  // namespace tensorwire
