@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "statistics.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/node_def_util.h"
@@ -30,14 +31,22 @@ namespace {
 // After TensorFlow's own passes, whose clusters of XLA and functions are then as they will be.
 constexpr int kPhase = std::numeric_limits<int>::max();
 
-// A larger one costs more to copy twice than to send by itself.
-constexpr int64_t kLargest = 16 << 10;
+// In bytes. Up to here two copies cost less than a tensor's own way (decision 30).
+constexpr int64_t kLargest = 64 << 10;
 
+// Of one stack, in bytes: the first tensors are used while others are still on their way, and who
+// keeps one of them keeps no more than that.
+constexpr int64_t kLargestStack = 4 << 20;
+
+// What is stacked has one type and one shape.
 struct Value {
   tf::DataType type;
-  tf::TensorShape shape;
+  std::vector<int64_t> shape;
 
-  int64_t bytes() const { return shape.num_elements() * tf::DataTypeSize(type); }
+  int64_t bytes() const { return tf::TensorShape(shape).num_elements() * tf::DataTypeSize(type); }
+  bool operator<(const Value& other) const {
+    return std::tie(type, shape) < std::tie(other.type, other.shape);
+  }
 };
 
 bool has_control_input(const tf::Node& node) {
@@ -67,9 +76,10 @@ std::optional<Value> held(const tf::Node& handle) {
   } else {
     return std::nullopt;
   }
-  Value value{type, {}};
-  if (!shape.AsTensorShape(&value.shape)) return std::nullopt;
-  return value;
+  tf::TensorShape known;
+  if (!shape.AsTensorShape(&known)) return std::nullopt;
+  const auto sizes = known.dim_sizes();
+  return Value{type, {sizes.begin(), sizes.end()}};
 }
 
 // What the node outputs, where that is the value of a variable, and nothing has to come first:
@@ -98,70 +108,61 @@ bool crosses(const std::string& from, const std::string& to) {
   return is_cpu_of(from, &a) && is_cpu_of(to, &b) && !tf::DeviceNameUtils::IsSameAddressSpace(a, b);
 }
 
-// What is stacked has one type and one shape.
-struct StackKey {
-  std::string from, to;
-  tf::DataType type;
-  std::vector<int64_t> shape;
+bool is_small(const Value& value) {
+  // A type without a size, like strings, has 0.
+  const int64_t bytes = tf::DataTypeCanUseMemcpy(value.type) ? value.bytes() : 0;
+  return bytes > 0 && bytes <= kLargest;
+}
 
-  bool operator<(const StackKey& other) const {
-    return std::tie(from, to, type, shape) <
-           std::tie(other.from, other.to, other.type, other.shape);
-  }
-};
-
+// From a device to another one.
+using Stacked = std::tuple<std::string, std::string, Value>;
 using Reads = std::vector<tf::Node*>;
 
-std::map<StackKey, Reads> small_reads(const tf::Graph& graph) {
-  std::map<StackKey, Reads> found;
+std::map<Stacked, Reads> small_reads(const tf::Graph& graph) {
+  std::map<Stacked, Reads> found;
   for (tf::Node* node : graph.op_nodes()) {
     const std::string& from = node->assigned_device_name();
     std::optional<Value> value;
     for (const tf::Edge* edge : node->out_edges()) {
-      if (edge->IsControlEdge() || !crosses(from, edge->dst()->assigned_device_name())) continue;
+      const std::string& to = edge->dst()->assigned_device_name();
+      if (edge->IsControlEdge() || !crosses(from, to)) continue;
       if (!value) value = value_of(*node);
-      if (!value || !tf::DataTypeCanUseMemcpy(value->type) || value->bytes() > kLargest ||
-          value->bytes() == 0)
-        break;
-      const auto sizes = value->shape.dim_sizes();
-      Reads& reads = found[{from, edge->dst()->assigned_device_name(), value->type,
-                            std::vector<int64_t>(sizes.begin(), sizes.end())}];
+      if (!value || !is_small(*value)) break;
+      Reads& reads = found[{from, to, *value}];
       if (reads.empty() || reads.back() != node) reads.push_back(node);
     }
   }
   return found;
 }
 
-absl::Status coalesce(tf::Graph* graph, const StackKey& way, const Reads& reads) {
-  std::vector<tf::NodeBuilder::NodeOut> values(reads.begin(), reads.end());
+absl::Status coalesce(tf::Graph* graph, const std::string& from, const std::string& to,
+                      absl::Span<tf::Node* const> reads) {
+  const std::vector<tf::NodeBuilder::NodeOut> values(reads.begin(), reads.end());
   tf::Node *stack, *apart;
-  if (absl::Status status = tf::NodeBuilder(graph->NewName("tensorwire/coalesced"), "Pack")
-                                .Input(values)
-                                .Attr("axis", 0)
-                                .Device(way.from)
-                                .AssignedDevice(way.from)
-                                .Finalize(graph, &stack);
-      !status.ok())
-    return status;
-  if (absl::Status status = tf::NodeBuilder(graph->NewName("tensorwire/reads"), "Unpack")
-                                .Input(stack)
-                                .Attr("num", static_cast<int64_t>(reads.size()))
-                                .Attr("axis", 0)
-                                .Device(way.to)
-                                .AssignedDevice(way.to)
-                                .Finalize(graph, &apart);
-      !status.ok())
-    return status;
+  absl::Status status = tf::NodeBuilder(graph->NewName("tensorwire/coalesced"), "Pack")
+                            .Input(values)
+                            .Attr("axis", 0)
+                            .Device(from)
+                            .AssignedDevice(from)
+                            .Finalize(graph, &stack);
+  if (!status.ok()) return status;
+  status = tf::NodeBuilder(graph->NewName("tensorwire/reads"), "Unpack")
+               .Input(stack)
+               .Attr("num", static_cast<int64_t>(reads.size()))
+               .Attr("axis", 0)
+               .Device(to)
+               .AssignedDevice(to)
+               .Finalize(graph, &apart);
+  if (!status.ok()) return status;
   for (size_t i = 0; i < reads.size(); ++i) {
     std::vector<const tf::Edge*> there;
     for (const tf::Edge* edge : reads[i]->out_edges())
-      if (!edge->IsControlEdge() && edge->dst()->assigned_device_name() == way.to)
+      if (!edge->IsControlEdge() && edge->dst()->assigned_device_name() == to)
         there.push_back(edge);
-    for (const tf::Edge* edge : there)
-      if (absl::Status status = graph->UpdateEdge(apart, static_cast<int>(i), edge->dst(),
-                                                  edge->dst_input());
-          !status.ok())
-        return status;
+    for (const tf::Edge* edge : there) {
+      status = graph->UpdateEdge(apart, static_cast<int>(i), edge->dst(), edge->dst_input());
+      if (!status.ok()) return status;
+    }
   }
   count(statistics().coalesced_reads, reads.size());
   return absl::OkStatus();
@@ -172,9 +173,15 @@ class CoalescedReads final : public tf::GraphOptimizationPass {
   absl::Status Run(const tf::GraphOptimizationPassOptions& options) override {
     if (!options.graph || !*options.graph) return absl::OkStatus();
     tf::Graph* const graph = options.graph->get();
-    for (const auto& [way, reads] : small_reads(*graph)) {
-      if (reads.size() < 2) continue;
-      if (absl::Status status = coalesce(graph, way, reads); !status.ok()) return status;
+    for (const auto& [stacked, reads] : small_reads(*graph)) {
+      const auto& [from, to, value] = stacked;
+      const absl::Span<tf::Node* const> all = reads;
+      const size_t most = kLargestStack / value.bytes();
+      for (size_t at = 0; at < all.size(); at += most) {
+        const auto some = all.subspan(at, most);
+        if (some.size() < 2) continue;
+        if (absl::Status status = coalesce(graph, from, to, some); !status.ok()) return status;
+      }
     }
     return absl::OkStatus();
   }

@@ -20,7 +20,7 @@ namespace tensorwire {
   COUNT(grpc_because_device, "  of these, on a device whose memory is out of reach")         \
   COUNT(received_realigned, "received in place, but copied because they were not aligned")   \
   COUNT(received_planned, "received: ahead of a call, as planned (also counted above)")      \
-  COUNT(coalesced_reads, "graphs: small variables that cross with others as one tensor")      \
+  COUNT(coalesced_reads, "graphs: small variables that cross with others as one tensor")     \
   COUNT(planned_edges, "  tensors of a step that came to be planned")                        \
   COUNT(unplanned_edges, "  of these, no longer planned")                                    \
   COUNT(planned_dropped, "  came as planned, and nobody wanted them")                        \
