@@ -43,7 +43,7 @@ struct Value {
   tf::DataType type;
   std::vector<int64_t> shape;
 
-  int64_t bytes() const { return tf::TensorShape(shape).num_elements() * tf::DataTypeSize(type); }
+  int64_t elements() const { return tf::TensorShape(shape).num_elements(); }
   bool operator<(const Value& other) const {
     return std::tie(type, shape) < std::tie(other.type, other.shape);
   }
@@ -109,9 +109,9 @@ bool crosses(const std::string& from, const std::string& to) {
 }
 
 bool is_small(const Value& value) {
-  // A type without a size, like strings, has 0.
-  const int64_t bytes = tf::DataTypeCanUseMemcpy(value.type) ? value.bytes() : 0;
-  return bytes > 0 && bytes <= kLargest;
+  if (!tf::DataTypeCanUseMemcpy(value.type)) return false;
+  const int64_t elements = value.elements();
+  return elements > 0 && elements <= kLargest / tf::DataTypeSize(value.type);
 }
 
 // From a device to another one.
@@ -176,7 +176,7 @@ class CoalescedReads final : public tf::GraphOptimizationPass {
     for (const auto& [stacked, reads] : small_reads(*graph)) {
       const auto& [from, to, value] = stacked;
       const absl::Span<tf::Node* const> all = reads;
-      const size_t most = kLargestStack / value.bytes();
+      const size_t most = kLargestStack / (value.elements() * tf::DataTypeSize(value.type));
       for (size_t at = 0; at < all.size(); at += most) {
         const auto some = all.subspan(at, most);
         if (some.size() < 2) continue;

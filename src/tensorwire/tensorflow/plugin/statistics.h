@@ -20,11 +20,11 @@ namespace tensorwire {
   COUNT(grpc_because_device, "  of these, on a device whose memory is out of reach")         \
   COUNT(received_realigned, "received in place, but copied because they were not aligned")   \
   COUNT(received_planned, "received: ahead of a call, as planned (also counted above)")      \
-  COUNT(coalesced_reads, "graphs: small variables that cross with others as one tensor")     \
   COUNT(planned_edges, "  tensors of a step that came to be planned")                        \
   COUNT(unplanned_edges, "  of these, no longer planned")                                    \
   COUNT(planned_dropped, "  came as planned, and nobody wanted them")                        \
   COUNT(plans_refused, "plans given up because the peer broke them")                         \
+  COUNT(coalesced_reads, "graphs: small variables that cross with others as one tensor")     \
   COUNT(served_planned, "sent: ahead of a call, as planned (also counted below)")            \
   SIZED(served_lent, "sent: lent where they lie in the arena")                               \
   SIZED(served_small, "sent: small ones (below 32 KiB), within messages")                    \
