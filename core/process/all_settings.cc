@@ -89,8 +89,9 @@ std::span<const Setting> of_users() {
        "ring: by TensorFlow's own algorithms, whose buffers go over links",
        "auto"},
       {"", "TENSORWIRE_TF_PLAN", Words{"on or off", read_on_or_off},
-       "TensorFlow only. on: tensors that are the same in each step but for their values are sent "
-       "ahead, without a call for each",
+       "TensorFlow only. on: small variables that another process reads cross as one tensor, and "
+       "tensors that are the same in each step but for their values are sent ahead, without a call "
+       "for each",
        "off"},
   };
   return all;

@@ -173,17 +173,19 @@ def written(page: str, name: str, folder: Path) -> str:
 
 
 def test_the_program_of_the_page(tmp_path: Path) -> None:
-    """Both ways of the 200 tensors of a step are planned in one of the first of its 50 steps."""
+    """The 200 variables are one tensor of each step, and their gradients planned in one of the first
+    of its 50 steps."""
     program = written("tensorflow.md", "planned.py", tmp_path)
     result = run(program, "ps=1,worker=1", TENSORWIRE_TF_PLAN="on")
     assert result.code == 0, result.err
     assert re.search(r"^\[worker 0\] loss \d", result.out, re.MULTILINE)
     counted = {task: result.counted(task) for task in ("worker 0", "ps 0")}
-    for one, other in (("worker 0", "ps 0"), ("ps 0", "worker 0")):
-        assert counted[one]["planned_edges"] == 200, result.err
+    for one, other, tensors in (("worker 0", "ps 0", 1), ("ps 0", "worker 0", 200)):
+        assert counted[one]["planned_edges"] == tensors, result.err
         assert counted[one]["received_planned"] == counted[other]["served_planned"], result.err
-        assert 200 * 40 <= counted[one]["received_planned"] <= 200 * 48, result.err
+        assert tensors * 40 <= counted[one]["received_planned"] <= tensors * 48, result.err
         assert result.by_grpc(one) == 0, result.err
+    assert counted["worker 0"]["coalesced_reads"] == 200, result.err
 
 
 def test_the_program_of_the_tutorial(tmp_path: Path) -> None:
