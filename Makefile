@@ -140,7 +140,8 @@ test: test-core build .venv/tensorflow ## run every test: the core's and Python'
 # A selection that builds the plugin for it and runs real clusters, of tensorwire as the wheel has it.
 OLDEST = test_plugin_paths.py::test_shared_memory test_plugin_paths.py::test_between_hosts \
          test_plugin_paths.py::test_a_stock_peer_is_met_by_grpc \
-         test_plugin_ops.py test_plugin_collective.py test_run_clusters.py::test_sessions \
+         test_plugin_ops.py test_plugin_collective.py test_plugin_coalesced.py \
+         test_run_clusters.py::test_sessions \
          test_run_clusters.py::test_strategies[connect] \
          test_run_clusters.py::test_strategies[mirrored]
 test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the oldest TensorFlow (Python 3.11)

@@ -204,7 +204,7 @@ def test_unknown_shapes_and_reference_variables_are_left_alone(
 def test_types_that_cannot_be_stacked(tensorflow: Any, cluster: Cluster, run: Any) -> None:
     """TensorFlow's Unpack has no kernel for them."""
     tf = tensorflow
-    words = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "qint32": "int32"}
+    words = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}
     kinds = [name for name in ("int4", "uint4") if hasattr(tf, name)]
     with tf.device(PS):
         ones = [tf.bitcast(tf.ones([6], word), kind) for kind, word in words.items()]
@@ -229,17 +229,18 @@ def test_types_that_cannot_be_stacked(tensorflow: Any, cluster: Cluster, run: An
 
 
 def test_a_shape_that_is_not_as_declared(tensorflow: Any, cluster: Cluster, run: Any) -> None:
-    """TensorFlow lets an assignment give a variable another shape than it was declared with, where
-    the graph does not know that shape."""
+    """As an assignment may have it of a variable that asks for no check, or a checkpoint."""
     tf = tensorflow
-    variables = [variable(tf, tf.zeros([3])) for _ in range(2)]
+    variables = [variable(tf, tf.zeros([3]), validate_shape=False) for _ in range(2)]
     fed = tf.compat.v1.placeholder(tf.float32, None)
     longer = variables[0].assign(fed, read_value=False)
     reads = on_worker(tf, variables)
     initialised(tf, run)
     run.run(reads)
     run.run(longer, {fed: np.ones(5, np.float32)})
-    with pytest.raises(tf.errors.InvalidArgumentError, match="tensorwire/coalesced.*Shapes"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="(?s)Shapes of all .*tensorwire/coalesced"
+    ):
         run.run(reads)
 
 

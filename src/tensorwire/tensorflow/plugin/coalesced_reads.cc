@@ -38,6 +38,14 @@ constexpr int64_t kLargest = 64 << 10;
 // keeps one of them keeps no more than that.
 constexpr int64_t kLargestStack = 4 << 20;
 
+// What every TensorFlow that may be at the other end has kernels of Pack and Unpack for.
+constexpr tf::DataTypeSet kTypes =
+    tf::ToSet(tf::DT_BOOL) | tf::ToSet(tf::DT_HALF) | tf::ToSet(tf::DT_BFLOAT16) |
+    tf::ToSet(tf::DT_FLOAT) | tf::ToSet(tf::DT_DOUBLE) | tf::ToSet(tf::DT_COMPLEX64) |
+    tf::ToSet(tf::DT_COMPLEX128) | tf::ToSet(tf::DT_INT8) | tf::ToSet(tf::DT_INT16) |
+    tf::ToSet(tf::DT_INT32) | tf::ToSet(tf::DT_INT64) | tf::ToSet(tf::DT_UINT8) |
+    tf::ToSet(tf::DT_UINT16) | tf::ToSet(tf::DT_UINT32) | tf::ToSet(tf::DT_UINT64);
+
 // What is stacked has one type and one shape.
 struct Value {
   tf::DataType type;
@@ -109,7 +117,7 @@ bool crosses(const std::string& from, const std::string& to) {
 }
 
 bool is_small(const Value& value) {
-  if (!tf::DataTypeCanUseMemcpy(value.type)) return false;
+  if (!kTypes.Contains(value.type)) return false;
   const int64_t elements = value.elements();
   return elements > 0 && elements <= kLargest / tf::DataTypeSize(value.type);
 }

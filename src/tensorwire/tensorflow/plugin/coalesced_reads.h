@@ -8,7 +8,8 @@
 
 namespace tensorwire {
 
-// For graphs that this process, as a master, divides among devices from now on.
+// For graphs that this process, as a master, divides among devices from now on. Not while another
+// thread does that: TensorFlow's list of passes has no lock.
 void register_coalesced_reads();
 
 }  // namespace tensorwire

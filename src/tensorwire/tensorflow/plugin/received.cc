@@ -18,8 +18,9 @@ namespace tf = ::tensorflow;
 namespace {
 
 // Received bytes as they lie. Those on lease belong to their sender, so that no operation takes
-// them for its output; one that writes to its input in spite of that (InplaceAdd) writes to a
-// private copy of the page, which neither the sender nor another tensor out of the same bytes sees.
+// them for its output. What writes to its input in spite of that (InplaceAdd), or to a part of it,
+// which TensorFlow takes for memory of its own (an output of Unpack), writes to a private copy of
+// the page, which neither the sender nor another tensor out of the same bytes sees.
 class ReceivedBuffer final : public tf::TensorBuffer {
  public:
   // `buffer`: separated.

@@ -17,6 +17,8 @@ from tensorwire.transports import names, why_not
 
 IN_PLACE_FROM: Final = 1 << 20
 """Larger tensors must be read in place over shared memory; small ones are cheaper to copy."""
+COALESCED_TO: Final = 64 << 10
+"""Up to so many bytes each, variables that are read are coalesced by plans."""
 LINK_BYTES: Final = ("in_place", "shm", "verbs", "tcp")
 MEMORY, MESSAGES = GROUP_BYTES = ("group_memory_bytes", "group_message_bytes")
 """What groups of ranks have moved over memory that all of them read, and by links."""
@@ -74,12 +76,13 @@ class Tensorwire(Contender):
         received = sum(counts[f"received_{way}_bytes"] for way in LINK_BYTES)
         _enough(received, needed)
         in_place = counts["received_in_place_bytes"]
-        # What is not coalesced is planned; the first steps are learnt from.
+        # Variables that are not coalesced are planned, after first steps that are learnt from.
         if self._plan == "on" and work.case == "many":
-            tensors = sum(counts[f"received_{way}"] for way in LINK_BYTES)
-            called, most = tensors - counts["received_planned"], MANY * steps // 2
-            if called > most:
-                raise PathError(f"{called} tensors came by calls of their own, not {most} at most")
+            tensors, most = sum(counts[f"received_{way}"] for way in LINK_BYTES), MANY * steps // 2
+            if largest(work) > COALESCED_TO:
+                tensors -= counts["received_planned"]
+            if tensors > most:
+                raise PathError(f"{tensors} tensors came by themselves, not {most} at most")
         if transport == "shm" and largest(work) >= IN_PLACE_FROM:
             _enough(in_place, needed, " in place")
         return Taken(transport, in_place / received)
