@@ -239,7 +239,7 @@ def test_a_shape_that_is_not_as_declared(tensorflow: Any, cluster: Cluster, run:
     run.run(reads)
     run.run(longer, {fed: np.ones(5, np.float32)})
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match="(?s)Shapes of all .*tensorwire/coalesced"
+        tf.errors.InvalidArgumentError, match=r"(?s)Shapes of all .*tensorwire/coalesced"
     ):
         run.run(reads)
 

@@ -173,8 +173,8 @@ def written(page: str, name: str, folder: Path) -> str:
 
 
 def test_the_program_of_the_page(tmp_path: Path) -> None:
-    """The 200 variables are one tensor of each step, and their gradients planned in one of the first
-    of its 50 steps."""
+    """The 200 variables are one tensor of each step, and their gradients are planned in one of the
+    first of its 50 steps."""
     program = written("tensorflow.md", "planned.py", tmp_path)
     result = run(program, "ps=1,worker=1", TENSORWIRE_TF_PLAN="on")
     assert result.code == 0, result.err
