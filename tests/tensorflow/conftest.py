@@ -21,6 +21,8 @@ PLUGIN, STOCK = "grpc+tensorwire", "grpc"
 READY_SECONDS = 90.0
 
 Task = tuple[str, int]
+PAIR: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}
+PS, WORKER = "/job:ps/task:0/device:CPU:0", "/job:worker/task:0/device:CPU:0"
 
 
 class Process:
@@ -147,3 +149,23 @@ def tensorflow() -> Any:
 
     build.plugin(build.installed())
     return tf
+
+
+@pytest.fixture(scope="module", params=["shm", "tcp"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A pair whose transfers are planned; some files have another cluster of this name."""
+    with running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT=request.param) as started:
+        yield started
+
+
+@pytest.fixture
+def graph(tensorflow: Any) -> Iterator[None]:
+    with tensorflow.Graph().as_default():
+        yield
+
+
+@pytest.fixture
+def run(tensorflow: Any, cluster: Cluster, graph: None) -> Iterator[Any]:
+    """A session at the worker, for the graph of the test."""
+    with session_as_written(tensorflow, cluster.target("worker")) as opened:
+        yield opened

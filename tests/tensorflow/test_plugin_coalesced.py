@@ -8,38 +8,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import PLUGIN, STOCK, Cluster, running, session_as_written
-from tests.tensorflow.test_plugin_faults import PAIR
-from tests.tensorflow.test_plugin_paths import PS, WORKER
+from tests.tensorflow.conftest import (
+    PAIR,
+    PLUGIN,
+    PS,
+    STOCK,
+    WORKER,
+    Cluster,
+    running,
+    session_as_written,
+)
 
 from tensorwire.launch import free_ports
 
 pytestmark = pytest.mark.timeout(300)
 
 WAYS = ("in_place", "shm", "tcp", "grpc")
-
-
-@pytest.fixture(scope="module", params=["shm", "tcp"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT=request.param) as started:
-        yield started
-
-
-@pytest.fixture
-def graph(tensorflow: Any) -> Iterator[None]:
-    with tensorflow.Graph().as_default():
-        yield
-
-
-@pytest.fixture
-def run(tensorflow: Any, cluster: Cluster, graph: None) -> Iterator[Any]:
-    with session_as_written(tensorflow, cluster.target("worker")) as opened:
-        yield opened
 
 
 NUMBERS = itertools.count()

@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.pausing import paused
-from tests.tensorflow.conftest import PLUGIN, Cluster, Task, eventually, running
-from tests.tensorflow.test_plugin_paths import PS, WORKER, session
+from tests.tensorflow.conftest import PAIR, PS, WORKER, Cluster, eventually, running
+from tests.tensorflow.test_plugin_paths import session
 
 pytestmark = pytest.mark.timeout(300)
-
-PAIR: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}
 
 
 @contextmanager

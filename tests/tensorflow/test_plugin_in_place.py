@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import STOCK, Cluster, running, session_as_written
-from tests.tensorflow.test_plugin_paths import PAIR, PS, WORKER
+from tests.tensorflow.conftest import PAIR, PS, STOCK, WORKER, Cluster, running, session_as_written
 from tests.tensorflow.writers import ROWS, SHAPE, start, writers
 
 pytestmark = pytest.mark.timeout(300)

@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import PLUGIN, Cluster, eventually, running, session_as_written
-from tests.tensorflow.test_plugin_paths import PS, WORKER, session
+from tests.tensorflow.conftest import (
+    PLUGIN,
+    PS,
+    WORKER,
+    Cluster,
+    eventually,
+    running,
+    session_as_written,
+)
+from tests.tensorflow.test_plugin_paths import session
 
 pytestmark = pytest.mark.timeout(300)
 

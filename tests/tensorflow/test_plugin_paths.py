@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import PLUGIN, STOCK, Cluster, Task, running
+from tests.tensorflow.conftest import PAIR, PLUGIN, PS, STOCK, WORKER, Cluster, running
 
 from tensorwire.transports import why_not
 
 pytestmark = pytest.mark.timeout(300)
 
-PS, WORKER = "/job:ps/task:0/device:CPU:0", "/job:worker/task:0/device:CPU:0"
-PAIR: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}
 KINDS = (
     np.float32,
     np.float64,

@@ -4,115 +4,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.tensorflow.conftest import (
+    PAIR,
     PLUGIN,
+    PS,
     STOCK,
+    WORKER,
     Cluster,
     Task,
     eventually,
     running,
     session_as_written,
 )
-from tests.tensorflow.test_plugin_faults import (
-    PAIR,
-    in_background,
-    is_waited_for,
-    session_that_loses_a_server,
-)
-from tests.tensorflow.test_plugin_paths import PS, WORKER
+from tests.tensorflow.planned import MOST_STEPS, Counted, edge, steps_until, steps_until_planned
 
 pytestmark = pytest.mark.timeout(300)
-
-MOST_STEPS = 20
-"""Until all is planned: what is wanted in one step may be agreed on within the next."""
-
-
-@pytest.fixture(scope="module", params=["shm", "tcp"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT=request.param) as started:
-        yield started
-
-
-@pytest.fixture
-def graph(tensorflow: Any) -> Iterator[None]:
-    with tensorflow.Graph().as_default():
-        yield
-
-
-@pytest.fixture
-def run(tensorflow: Any, cluster: Cluster, graph: None) -> Iterator[Any]:
-    with session_as_written(tensorflow, cluster.target("worker")) as opened:
-        yield opened
-
-
-class Counted:
-    """How much the counters of a task have grown since this was made, or since ``again()``."""
-
-    def __init__(self, cluster: Cluster, job: str) -> None:
-        self._cluster, self._job = cluster, job
-        self.again()
-
-    def again(self) -> None:
-        self._before = self._cluster.stats(self._job)
-
-    def __getitem__(self, name: str) -> int:
-        return self._cluster.stats(self._job)[name] - self._before[name]
-
-
-def steps_until_planned(cluster: Cluster, step: Callable[[], None], tensors: int = 1) -> int:
-    """Runs steps until so many tensors of one come to the worker as planned: how many steps."""
-    for number in range(1, MOST_STEPS):
-        counted = Counted(cluster, "worker")
-        step()
-        if counted["received_planned"] == tensors:
-            return number
-    raise AssertionError(f"{tensors} tensors were not planned within {MOST_STEPS} steps")
-
-
-def steps_until(step: Callable[[], Any], holds: Callable[[], bool], what: str) -> None:
-    """Runs steps until this holds: what is left of one is dropped when it is cleaned up, which is
-    after it has returned, and what the other end says of it goes with the next one."""
-
-    def one_more() -> bool:
-        step()
-        return holds()
-
-    eventually(one_more, what)
-
-
-def edge(tf: Any, run: Any, name: str, value: Any) -> tuple[Any, Callable[[], Any]]:
-    """What sends ``value`` from the ps, and what makes operations that receive it on the worker;
-    one without the other is possible."""
-    (ps,) = (device for device in run.list_devices() if device.name.startswith("/job:ps/"))
-    attributes = {
-        "tensor_name": tf.compat.v1.AttrValue(s=name.encode()),
-        "send_device": tf.compat.v1.AttrValue(s=ps.name.encode()),
-        "send_device_incarnation": tf.compat.v1.AttrValue(i=ps.incarnation),
-        "recv_device": tf.compat.v1.AttrValue(s=ps.name.replace("ps", "worker").encode()),
-    }
-    graph = tf.compat.v1.get_default_graph()
-    kind = tf.compat.v1.AttrValue(type=value.dtype.as_datatype_enum)
-    with tf.device(PS):
-        send = graph.create_op("_Send", [value], [], name="send", attrs={**attributes, "T": kind})
-
-    def receive() -> Any:
-        with tf.device(WORKER):
-            operation = graph.create_op(
-                "_Recv",
-                [],
-                [value.dtype],
-                name="receive",
-                attrs={**attributes, "tensor_type": kind},
-            )
-            return operation.outputs[0]
-
-    return send, receive
 
 
 KINDS = ("float32", "float64", "bfloat16", "int8", "int64", "bool", "complex64")
@@ -457,187 +368,6 @@ def test_loops_are_left_to_calls(tensorflow: Any, cluster: Cluster, run: Any) ->
     # What is the same in all iterations comes once.
     assert ps["planned_edges"] <= 2
     assert worker["planned_edges"] == 0
-
-
-def blocked(tf: Any) -> tuple[Any, Any, Any]:
-    """What is fed, what lets a step go on that waits for the ps, and the step."""
-    with tf.device(PS):
-        queue = tf.queue.FIFOQueue(10, [tf.float32], [[100]])
-        fed = tf.compat.v1.placeholder(tf.float32, ())
-        enqueue = queue.enqueue(tf.fill([100], fed))
-        value = queue.dequeue()
-        other = tf.random.shuffle(tf.fill([100], 2.0))  # no constant
-    with tf.device(WORKER):
-        return fed, enqueue, tf.reduce_sum(tf.identity(value) * tf.identity(other))
-
-
-def nothing_is_kept(worker: Counted, ps: Counted) -> bool:
-    """Whether all that was pushed was taken, or is dropped."""
-    dropped = worker["planned_dropped"]
-    return ps["served_planned"] == worker["received_planned"] + dropped
-
-
-def test_an_aborted_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
-    """One tensor was pushed, the other one is waited for."""
-    tf = tensorflow
-    fed, enqueue, total = blocked(tf)
-    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
-
-    def step() -> None:
-        run.run(enqueue, {fed: 3.0})
-        assert run.run(total) == 600.0
-
-    steps_until_planned(cluster, step, 2)
-    short = tf.compat.v1.RunOptions(timeout_in_ms=200)
-    with pytest.raises(tf.errors.DeadlineExceededError):
-        run.run(total, options=short)
-    step()
-    steps_until_planned(cluster, step, 2)
-    steps_until(step, partial(nothing_is_kept, worker, ps), "all was taken, or is dropped")
-
-
-def test_aborted_steps_in_which_nobody_claims(tensorflow: Any, cluster: Cluster, run: Any) -> None:
-    """The worker fails before it has asked for any of what was pushed. Each time all of it is
-    dropped, and what was dropped three times is left to calls."""
-    tf = tensorflow
-    with tf.device(WORKER):
-        fed = tf.compat.v1.placeholder(tf.float32, ())
-        queue = tf.queue.FIFOQueue(1, [tf.float32], [[]])
-        enqueue = queue.enqueue(fed)
-        gate = tf.debugging.check_numerics(queue.dequeue(), "no number")
-    with tf.device(PS):
-        values = [tf.random.uniform([10_000]) for _ in range(10)]
-    sends, receives = zip(
-        *(edge(tf, run, f"unclaimed {place}", value) for place, value in enumerate(values)),
-        strict=True,
-    )
-    with tf.control_dependencies([gate]):
-        step_of_both = [*sends, *(receive() for receive in receives)]
-
-    def step() -> None:
-        run.run(enqueue, {fed: 0})
-        run.run(step_of_both)
-
-    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
-    for abort in range(1, 4):
-        steps_until_planned(cluster, step, len(values))
-        sent = Counted(cluster, "ps")
-        thread, failures = in_background(run, step_of_both)
-        eventually(
-            lambda sent=sent: sent["served_planned"] == len(values),  # type: ignore[misc]
-            "all of the step is pushed",
-        )
-        run.run(enqueue, {fed: np.nan})
-        thread.join(30)
-        assert isinstance(failures[0], tf.errors.InvalidArgumentError)
-        most = abort * len(values)
-        steps_until(
-            step,
-            lambda most=most: worker["planned_dropped"] == worker["unplanned_edges"] == most,  # type: ignore[misc]
-            "what nobody claimed is dropped",
-        )
-        assert nothing_is_kept(worker, ps)
-    worker.again()
-    for _ in range(5):
-        step()
-    assert worker["received_planned"] == worker["planned_dropped"] == 0
-
-
-def test_an_error_at_the_sender(tensorflow: Any, cluster: Cluster, run: Any) -> None:
-    """One tensor was pushed, the other one is never made."""
-    tf = tensorflow
-    with tf.device(PS):
-        fed = tf.compat.v1.placeholder(tf.float32, ())
-        value = tf.debugging.check_numerics(tf.fill([100], fed), "no number")
-        other = tf.random.shuffle(tf.fill([100], 2.0))  # no constant
-    with tf.device(WORKER):
-        total = tf.reduce_sum(tf.identity(value) * tf.identity(other))
-
-    def step() -> None:
-        assert run.run(total, {fed: 3.0}) == 600.0
-
-    worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
-    steps_until_planned(cluster, step, 2)
-    for _ in range(3):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="no number"):
-            run.run(total, {fed: np.nan})
-        steps_until(step, partial(nothing_is_kept, worker, ps), "all was taken, or is dropped")
-    steps_until_planned(cluster, step, 2)
-    steps_until(step, partial(nothing_is_kept, worker, ps), "all was taken, or is dropped")
-
-
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
-def test_a_sender_that_is_killed_while_a_push_is_waited_for(
-    tensorflow: Any, graph: None, transport: str
-) -> None:
-    tf = tensorflow
-    fed, enqueue, total = blocked(tf)
-    environment = {"TENSORWIRE_TF_PLAN": "on", "TENSORWIRE_TRANSPORT": transport}
-    with (
-        running(PAIR, **environment) as cluster,
-        session_that_loses_a_server(tf, cluster.target("worker")) as run,
-    ):
-
-        def step() -> None:
-            run.run(enqueue, {fed: 3.0})
-            assert run.run(total) == 600.0
-
-        steps_until_planned(cluster, step, 2)
-        worker = Counted(cluster, "worker")
-        thread, failures = in_background(run, total)
-        eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")
-        assert not is_waited_for(cluster, "ps")  # by no call
-        cluster.processes["ps", 0].kill()
-        thread.join(30)
-        assert not thread.is_alive()
-        assert isinstance(failures[0], tf.errors.UnavailableError | tf.errors.AbortedError)
-
-
-def test_a_receiver_that_is_killed_while_it_waits_for_a_push(tensorflow: Any, graph: None) -> None:
-    """The sender serves the one that takes its place, in steps that are planned, too."""
-    tf = tensorflow
-    fed, enqueue, total = blocked(tf)
-    with running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT="shm") as cluster:
-        for last in (False, True):
-            with session_that_loses_a_server(tf, cluster.target("worker")) as run:
-
-                def step(run: Any = run) -> None:
-                    run.run(enqueue, {fed: 3.0})
-                    assert run.run(total) == 600.0
-
-                steps_until_planned(cluster, step, 2)
-                if last:
-                    return
-                worker = Counted(cluster, "worker")
-                thread, failures = in_background(run, total)
-                eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")  # noqa: B023
-                cluster.restart(("worker", 0))
-                thread.join(30)
-                assert isinstance(failures[0], tf.errors.UnavailableError | tf.errors.AbortedError)
-
-
-def test_a_connection_that_is_cut_while_a_push_is_waited_for(tensorflow: Any, graph: None) -> None:
-    tf = tensorflow
-    fed, enqueue, total = blocked(tf)
-    with (
-        running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT="tcp") as cluster,
-        session_as_written(tf, cluster.target("worker")) as run,
-    ):
-
-        def step() -> None:
-            run.run(enqueue, {fed: 3.0})
-            assert run.run(total) == 600.0
-
-        steps_until_planned(cluster, step, 2)
-        worker = Counted(cluster, "worker")
-        thread, failures = in_background(run, total)
-        eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")
-        assert cluster.processes["ps", 0].ask("cut") > 0
-        thread.join(30)
-        assert not thread.is_alive()
-        assert isinstance(failures[0], tf.errors.UnavailableError)
-        # Over a new connection.
-        steps_until_planned(cluster, step, 2)
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import Cluster, Process, eventually, session_as_written
+from tests.tensorflow.conftest import (
+    PAIR,
+    PS,
+    WORKER,
+    Cluster,
+    Process,
+    eventually,
+    session_as_written,
+)
 from tests.tensorflow.hostile import ANOTHER_STREAM, BORNE, OF_RECEIVER, OF_SENDER
-from tests.tensorflow.test_plugin_faults import PAIR
-from tests.tensorflow.test_plugin_paths import PS, WORKER
-from tests.tensorflow.test_plugin_planned import Counted, steps_until_planned
+from tests.tensorflow.planned import Counted, steps_until_planned
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def graph(tensorflow: Any) -> Iterator[None]:
-    with tensorflow.Graph().as_default():
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.tensorflow.conftest import PLUGIN, Cluster, Task, running, session_as_written
+from tests.tensorflow.conftest import (
+    PAIR,
+    PS,
+    WORKER,
+    Cluster,
+    running,
+    session_as_written,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
-PS, WORKER = "/job:ps/task:0/device:CPU:0", "/job:worker/task:0/device:CPU:0"
-PAIR: dict[Task, str] = {("ps", 0): PLUGIN, ("worker", 0): PLUGIN}
 JOBS = ("ps", "worker")
 VARIABLES = 3
 SHAPE = (64, 1024)
