@@ -312,7 +312,7 @@ def test_two_readers_and_a_holder_that_knows_nothing(
 
 def test_without_the_setting_each_crosses_alone(tensorflow: Any, graph: None) -> None:
     tf = tensorflow
-    with running(PAIR) as cluster:
+    with running(PAIR, TENSORWIRE_TF_PLAN="off") as cluster:
         reads = on_worker(tf, [variable(tf, tf.zeros([3])) for _ in range(5)])
         with session_as_written(tf, cluster.target("worker")) as run:
             initialised(tf, run)
