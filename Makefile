@@ -228,7 +228,7 @@ asan-python: .venv/built | system-sanitize ## run some of Python's tests with a 
 # The plugin, in TensorFlow as it is. Where a sanitizer is on, Abseil's containers have another layout
 # than TensorFlow was compiled with; GCC can hide that from them. ARGS: other tests.
 PLUGIN_TESTS = $(patsubst %,tests/tensorflow/test_plugin_%.py,\
-                 ops in_place planned planned_faults planned_hostile coalesced)
+                 ops in_place planned planned_faults planned_hostile)
 ASAN_PLUGIN = XDG_CACHE_HOME=$(CURDIR)/build/asan-plugin \
                 CXX="g++ -fsanitize=address -U__SANITIZE_ADDRESS__ -fno-omit-frame-pointer -g1"
 asan-plugin: build .venv/tensorflow ## run some tests of a plugin for TensorFlow under AddressSanitizer (GCC)
