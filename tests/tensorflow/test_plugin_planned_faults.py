@@ -39,6 +39,21 @@ def blocked(tf: Any) -> tuple[Any, Any, Any]:
         return fed, enqueue, tf.reduce_sum(tf.identity(value) * tf.identity(other))
 
 
+def one_step(run: Any, fed: Any, enqueue: Any, total: Any) -> None:
+    run.run(enqueue, {fed: 3.0})
+    assert run.run(total) == 600.0
+
+
+def half_come(cluster: Cluster, run: Any, *parts: Any) -> Any:
+    """Plans both tensors, and begins a step of which one has come while the other is waited for:
+    its thread, and what it fails with."""
+    steps_until_planned(cluster, partial(one_step, run, *parts), 2)
+    worker = Counted(cluster, "worker")
+    begun = in_background(run, parts[-1])
+    eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")
+    return begun
+
+
 def nothing_is_kept(worker: Counted, ps: Counted) -> bool:
     """Whether all that was pushed was taken, or is dropped."""
     dropped = worker["planned_dropped"]
@@ -48,17 +63,13 @@ def nothing_is_kept(worker: Counted, ps: Counted) -> bool:
 def test_an_aborted_step(tensorflow: Any, cluster: Cluster, run: Any) -> None:
     """One tensor was pushed, the other one is waited for."""
     tf = tensorflow
-    fed, enqueue, total = blocked(tf)
+    parts = blocked(tf)
     worker, ps = Counted(cluster, "worker"), Counted(cluster, "ps")
-
-    def step() -> None:
-        run.run(enqueue, {fed: 3.0})
-        assert run.run(total) == 600.0
-
+    step = partial(one_step, run, *parts)
     steps_until_planned(cluster, step, 2)
     short = tf.compat.v1.RunOptions(timeout_in_ms=200)
     with pytest.raises(tf.errors.DeadlineExceededError):
-        run.run(total, options=short)
+        run.run(parts[-1], options=short)
     step()
     steps_until_planned(cluster, step, 2)
     steps_until(step, partial(nothing_is_kept, worker, ps), "all was taken, or is dropped")
@@ -139,21 +150,13 @@ def test_a_sender_that_is_killed_while_a_push_is_waited_for(
     tensorflow: Any, graph: None, transport: str
 ) -> None:
     tf = tensorflow
-    fed, enqueue, total = blocked(tf)
+    parts = blocked(tf)
     environment = {"TENSORWIRE_TF_PLAN": "on", "TENSORWIRE_TRANSPORT": transport}
     with (
         running(PAIR, **environment) as cluster,
         session_that_loses_a_server(tf, cluster.target("worker")) as run,
     ):
-
-        def step() -> None:
-            run.run(enqueue, {fed: 3.0})
-            assert run.run(total) == 600.0
-
-        steps_until_planned(cluster, step, 2)
-        worker = Counted(cluster, "worker")
-        thread, failures = in_background(run, total)
-        eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")
+        thread, failures = half_come(cluster, run, *parts)
         assert not is_waited_for(cluster, "ps")  # by no call
         cluster.processes["ps", 0].kill()
         thread.join(30)
@@ -164,45 +167,28 @@ def test_a_sender_that_is_killed_while_a_push_is_waited_for(
 def test_a_receiver_that_is_killed_while_it_waits_for_a_push(tensorflow: Any, graph: None) -> None:
     """The sender serves the one that takes its place, in steps that are planned, too."""
     tf = tensorflow
-    fed, enqueue, total = blocked(tf)
+    parts = blocked(tf)
     with running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT="shm") as cluster:
-        for last in (False, True):
-            with session_that_loses_a_server(tf, cluster.target("worker")) as run:
-
-                def step(run: Any = run) -> None:
-                    run.run(enqueue, {fed: 3.0})
-                    assert run.run(total) == 600.0
-
-                steps_until_planned(cluster, step, 2)
-                if last:
-                    return
-                worker = Counted(cluster, "worker")
-                thread, failures = in_background(run, total)
-                eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")  # noqa: B023
-                cluster.restart(("worker", 0))
-                thread.join(30)
-                assert isinstance(failures[0], tf.errors.UnavailableError | tf.errors.AbortedError)
+        with session_that_loses_a_server(tf, cluster.target("worker")) as run:
+            thread, failures = half_come(cluster, run, *parts)
+            cluster.restart(("worker", 0))
+            thread.join(30)
+            assert isinstance(failures[0], tf.errors.UnavailableError | tf.errors.AbortedError)
+        with session_that_loses_a_server(tf, cluster.target("worker")) as run:
+            steps_until_planned(cluster, partial(one_step, run, *parts), 2)
 
 
 def test_a_connection_that_is_cut_while_a_push_is_waited_for(tensorflow: Any, graph: None) -> None:
     tf = tensorflow
-    fed, enqueue, total = blocked(tf)
+    parts = blocked(tf)
     with (
         running(PAIR, TENSORWIRE_TF_PLAN="on", TENSORWIRE_TRANSPORT="tcp") as cluster,
         session_as_written(tf, cluster.target("worker")) as run,
     ):
-
-        def step() -> None:
-            run.run(enqueue, {fed: 3.0})
-            assert run.run(total) == 600.0
-
-        steps_until_planned(cluster, step, 2)
-        worker = Counted(cluster, "worker")
-        thread, failures = in_background(run, total)
-        eventually(lambda: worker["received_planned"] == 1, "the other one is waited for")
+        thread, failures = half_come(cluster, run, *parts)
         assert cluster.processes["ps", 0].ask("cut") > 0
         thread.join(30)
         assert not thread.is_alive()
         assert isinstance(failures[0], tf.errors.UnavailableError)
         # Over a new connection.
-        steps_until_planned(cluster, step, 2)
+        steps_until_planned(cluster, partial(one_step, run, *parts), 2)

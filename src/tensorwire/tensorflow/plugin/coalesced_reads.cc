@@ -100,7 +100,7 @@ std::optional<Value> value_of(const tf::Node& node) {
   if (!node.input_node(0, &from).ok()) return std::nullopt;
   if (!node.IsIdentity()) return has_control_input(*from) ? std::nullopt : held(*from);
   if (from->assigned_device_name() != node.assigned_device_name()) return std::nullopt;
-  // Of one read, not of a chain: TensorFlow's own passes leave none.
+  // Not through a chain of them, which may have any length; TensorFlow's optimizer leaves none.
   return from->IsIdentity() ? std::nullopt : value_of(*from);
 }
 
