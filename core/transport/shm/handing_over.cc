@@ -76,7 +76,10 @@ Status ShmTransport::hand_over(HandOver what) {
   if (waiting_.empty()) {
     const auto sent = hand_now(what);
     if (!sent) return sent.status();
-    if (*sent == ShmSent::kSent) return {};
+    if (*sent == ShmSent::kSent) {
+      not_crowded();
+      return {};
+    }
     if (!await_room(*sent)) return crowded();
   } else if (waiting_.size() == kMaxMapped) {
     return {Code::kResourceExhausted,
@@ -130,8 +133,7 @@ Result<bool> ShmTransport::hand_waiting() {
     if (no_room_.load(std::memory_order_acquire)) return false;
     const auto sent = hand_now(waiting_.front());
     if (sent && *sent == ShmSent::kSent) {
-      crowded_since_ = 0;
-      patient_ = true;
+      not_crowded();
       waiting_.pop_front();
     } else if (!sent && sent.status().code() == Code::kUnavailable) {
       return sent.status();  // the link is broken
@@ -148,6 +150,11 @@ Result<bool> ShmTransport::hand_waiting() {
     }
   }
   return true;
+}
+
+void ShmTransport::not_crowded() {
+  crowded_since_ = 0;
+  patient_ = true;
 }
 
 bool ShmTransport::await_room(ShmSent why) {

@@ -104,6 +104,8 @@ class ShmTransport final : public Transport {
   Result<ShmSent> hand_now(HandOver& what);
   // False: some still wait. UNAVAILABLE.
   Result<bool> hand_waiting();
+  // Something was handed over.
+  void not_crowded();
   // Has hand_waiting() called once there may be room. False: not any more.
   bool await_room(ShmSent why);
   // Takes in what the peer has announced; at most `most` frames, as it can send without end. kEnd:

@@ -6,14 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
+from typing import Any
 
 import tensorflow as tf
 from tensorwire.graph import places, tensorflow_steps
 from tensorwire.graph.edge import Edge, Per
 from tensorwire.graph.places import Machines, Operation
+from tensorwire.graph.tensorflow_functions import Functions, Tensor, is_resource, tensor_of
 from tensorwire.graph.tensorflow_steps import in_loops, shape_of, task
 
 v1 = tf.compat.v1
@@ -64,7 +63,7 @@ def edges(
         graph = function
     wanted = None if fetches is None else [_operation(graph, each) for each in fetches]
     homes = _homes(graph)
-    flat = _Flat(_device_finder(graph, homes.values(), machines), homes)
+    flat = _Flat(_device_finder(graph, homes.values(), machines), homes, Functions(graph))
     flat.add(graph, {}, wanted)
     return flat.edges()
 
@@ -106,23 +105,14 @@ def _local(device: str) -> str:
     return found[1].upper() if found else ""
 
 
-class _Tensor(NamedTuple):
-    """Of the whole program: an output of an operation, by its number."""
-
-    operation: int
-    name: str
-    shape: tuple[int | None, ...] | None
-    dtype: str
-
-
 @dataclass
 class _Found:
     name: str
     place: str | None
     per: Per
-    takes: list[_Tensor] = field(default_factory=list)
+    takes: list[Tensor] = field(default_factory=list)
     waits_for: list[int] = field(default_factory=list)
-    made: _Tensor | None = None
+    made: Tensor | None = None
     """Of a variable of a loop: itself."""
 
 
@@ -133,17 +123,18 @@ class _Flat:
     find: Callable[[str], str | None]
     homes: Mapping[str, str]
     """The devices of variables that a function has from outside, by its placeholders."""
+    functions: Functions
     found: list[_Found] = field(default_factory=list)
     depth: int = 0
 
     def add(
         self,
         graph: Any,
-        given: Mapping[str, _Tensor],
+        given: Mapping[str, Tensor],
         wanted: Iterable[Any] | None,
         prefix: str = "",
         looping: bool = False,
-    ) -> dict[str, _Tensor]:
+    ) -> dict[str, Tensor]:
         """The operations of a graph or of a function; its tensors by their names. given: what its
         placeholders stand for."""
         operations = graph.get_operations()
@@ -163,63 +154,61 @@ class _Flat:
             number = len(self.found)
             self.found.append(one)
             last[op.name] = number
-            if not self._open(graph, op, number, tensors, looping or per == "iteration"):
+            if not self._open(op, number, tensors, looping or per == "iteration"):
                 links.append((one, op))
                 for output in op.outputs:
-                    tensors.setdefault(output.name, _tensor(number, prefix, output))
+                    tensors.setdefault(output.name, tensor_of(number, prefix, output))
         for one, op in links:
-            taken = [each for each in op.inputs if not (op.type in _LOOPS and _is_resource(each))]
+            taken = [each for each in op.inputs if not (op.type in _LOOPS and is_resource(each))]
             one.takes += [tensors[each.name] for each in taken if each.name in tensors]
             one.waits_for += [last[each.name] for each in op.control_inputs if each.name in last]
         return tensors
 
-    def _place(self, op: Any, tensors: Mapping[str, _Tensor]) -> str | None:
+    def _place(self, op: Any, tensors: Mapping[str, Tensor]) -> str | None:
         # The placer puts a resource's operations on its device. Branches and loops only hand it on:
         # they are taken apart before that, and their results are on their own device.
         for each in () if op.type in (*_BRANCHES, *_LOOPS) else op.inputs:
-            if _is_resource(each) and each.name in tensors:
+            if is_resource(each) and each.name in tensors:
                 return self.found[tensors[each.name].operation].place
         device = self.homes.get(op.name) or op.device
         return self.find(device) if device else None
 
-    def _open(
-        self, graph: Any, op: Any, number: int, tensors: dict[str, _Tensor], looping: bool
-    ) -> bool:
+    def _open(self, op: Any, number: int, tensors: dict[str, Tensor], looping: bool) -> bool:
         """Adds the functions that an operation calls; False: it calls none."""
         if op.type not in (*_LOOPS, *_BRANCHES, *_CALLS) or self.depth >= _MOST_DEEP:
             return False
         one = self.found[number]
-        inputs: list[_Tensor | None] = [tensors.get(each.name) for each in op.inputs]
+        inputs: list[Tensor | None] = [tensors.get(each.name) for each in op.inputs]
         if op.type in _BRANCHES:
             one.takes += [each for each in inputs[:1] if each is not None]
             del inputs[0]
         variables = self._variables(op, one, inputs) if op.type in _LOOPS else []
         loop = looping or bool(variables)
-        results: list[_Tensor | None] = []
+        results: list[Tensor | None] = []
         self.depth += 1
         for name in _functions(op):
-            inner = _function(graph, name)
             known = [self._result(each) for each in variables] if variables else inputs
+            inner = self.functions.body(name, known)
             given = {
                 mine.name: theirs
                 for mine, theirs in zip(inner.inputs, known, strict=True)
                 if theirs is not None
             }
-            wanted = [_operation(inner, each) for each in (*inner.outputs, *inner.control_outputs)]
-            made = self.add(inner, given, wanted, f"{one.name}/", loop)
+            wanted = [*(each.op for each in inner.outputs), *inner.control_outputs]
+            made = self.add(inner.graph, given, wanted, f"{one.name}/", loop)
             results = [made.get(each.name) for each in inner.outputs]
             if op.type in _BRANCHES:  # what each branch makes comes to where the branching is
                 for at, (output, result) in enumerate(zip(op.outputs, results, strict=True)):
-                    if result is not None and not _is_resource(output):
+                    if result is not None and not is_resource(output):
                         one.takes.append(result)
-                        own = _tensor(number, one.name.removesuffix(op.name), output)
+                        own = tensor_of(number, one.name.removesuffix(op.name), output)
                         results[at] = own._replace(shape=own.shape or result.shape)
         self.depth -= 1
         if variables:  # the last function was the body: what it makes goes round
             for variable, result in zip(variables, results, strict=True):
                 self.found[variable].takes += [result] if result is not None else []
             for variable, output in zip(variables, op.outputs, strict=True):
-                if _is_resource(output):  # it is used where it is, also after the loop
+                if is_resource(output):  # it is used where it is, also after the loop
                     tensors[output.name] = self._result(variable)
                 else:
                     one.takes.append(self._result(variable))
@@ -230,22 +219,23 @@ class _Flat:
                 tensors[output.name] = result._replace(shape=shape)
         return True
 
-    def _variables(self, op: Any, one: _Found, inputs: Sequence[_Tensor | None]) -> list[int]:
+    def _variables(self, op: Any, one: _Found, inputs: Sequence[Tensor | None]) -> list[int]:
         """An operation for each variable of a loop, where the loop is; a resource stays where it
         is."""
         numbers = []
         for number, (given, output) in enumerate(zip(inputs, op.outputs, strict=True)):
-            place = one.place
-            if given is not None and _is_resource(output):
-                place = self.found[given.operation].place
+            place, holds = one.place, None
+            if given is not None and is_resource(output):
+                place, holds = self.found[given.operation].place, given.holds
             variable = _Found(f"{one.name}/variable_{number}", place, "iteration")
             variable.takes += [given] if given is not None else []
-            variable.made = _tensor(len(self.found), "", output)._replace(name=variable.name)
+            made = tensor_of(len(self.found), "", output)
+            variable.made = made._replace(name=variable.name, holds=holds)
             numbers.append(len(self.found))
             self.found.append(variable)
         return numbers
 
-    def _result(self, variable: int) -> _Tensor:
+    def _result(self, variable: int) -> Tensor:
         made = self.found[variable].made
         assert made is not None
         return made
@@ -292,15 +282,6 @@ def _names(op: Any) -> list[str]:
     return [each.op.name for each in op.inputs] + [each.name for each in op.control_inputs]
 
 
-def _is_resource(tensor: Any) -> bool:
-    return bool(tensor.dtype == tf.resource)
-
-
-def _tensor(number: int, prefix: str, output: Any) -> _Tensor:
-    name = prefix + output.name.removesuffix(":0")
-    return _Tensor(number, name, shape_of(output.shape), output.dtype.base_dtype.name)
-
-
 def _functions(op: Any) -> list[str]:
     if op.type in _LOOPS:
         return [op.get_attr("cond").name, op.get_attr("body").name]
@@ -309,11 +290,3 @@ def _functions(op: Any) -> list[str]:
     if op.type in ("Case", "StatelessCase"):
         return [each.name for each in op.get_attr("branches")]
     return [op.get_attr("f").name]
-
-
-def _function(graph: Any, name: str) -> Any:
-    definition = next(
-        each for each in graph.as_graph_def().library.function if each.signature.name == name
-    )
-    with graph.as_default():
-        return function_def_to_graph(definition)
