@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -148,6 +149,44 @@ def test_three_workers_over_tcp_and_a_step_that_is_cancelled(tensorflow: Any) ->
                 run.run(fetches[1], options=together(tf, timeout_in_ms=5000))
             with pytest.raises(tf.errors.OpError, match="aborted"):
                 run.run(fetches, options=together(tf))
+
+
+def test_two_runs_of_a_step_are_told_apart(tensorflow: Any) -> None:
+    """A session that gives a step up before a worker has heard of it uses its number again, and
+    the worker has two runs of that step: here, of two sessions."""
+    tf = tensorflow
+    with running({("worker", task): PLUGIN for task in range(2)}) as cluster:
+        check_sums(tensorflow, cluster, 2)
+        graph = tf.Graph()
+        with graph.as_default():
+            fetches = []
+            for task in range(2):
+                with tf.device(f"/job:worker/task:{task}/device:CPU:0"):
+                    fetches.append(
+                        tf.raw_ops.CollectiveReduce(
+                            input=tf.fill([1000], float(task + 1)),
+                            group_size=2,
+                            group_key=1,
+                            instance_key=100,
+                            merge_op="Add",
+                            final_op="Id",
+                            subdiv_offsets=[0],
+                        )
+                    )
+
+        def outcome(task: int, fetch: Any) -> str:
+            with graph.as_default(), session(tf, cluster.target("worker", task)) as run:
+                try:
+                    run.run(fetch, options=together(tf, timeout_in_ms=20_000))
+                except tf.errors.OpError as error:
+                    return str(error)
+            return ""
+
+        with ThreadPoolExecutor(1) as other:
+            given_up = other.submit(outcome, 0, fetches[1])
+            found = [outcome(1, fetches), given_up.result()]
+    assert any("two runs of step" in each for each in found), found
+    assert not any("Deadline Exceeded" in each for each in found), found
 
 
 class Program:

@@ -307,9 +307,16 @@ class Executor final : public tf::BaseCollectiveExecutor {
     if (!operation) return by_own();
     if (operation->empty()) return done(absl::OkStatus());
 
-    const std::shared_ptr<Group> group = groups_->find(parameters->group, *rank);
     tf::CancellationManager* const canceller = context->cancellation_manager();
     if (!canceller) return done(absl::InternalError("a collective in a step without an end"));
+    if (!first_run(key, canceller)) {
+      const absl::Status twice = absl::InternalError(absl::StrCat(
+          "two runs of step ", step_id_, " have begun its collective ", key,
+          ": the first one was given up before this worker could be told, and went on here"));
+      StartAbort(twice);
+      return done(twice);
+    }
+    const std::shared_ptr<Group> group = groups_->find(parameters->group, *rank);
     const tf::CancellationToken token = canceller->get_cancellation_token();
     const auto over = std::make_shared<std::atomic<bool>>(false);
     Group::Work work{key_of(key), *std::move(operation), nullptr, nullptr};
@@ -352,12 +359,28 @@ class Executor final : public tf::BaseCollectiveExecutor {
     return status_.ok() ? otherwise : status_;
   }
 
+  // Sessions give the number of a step that they have given up to the next one. Where a worker has
+  // not been told, because it had not heard of the step before, the first run waits for others in
+  // the same collectives as the second. Each run has a canceller of its own. False: this is not the
+  // first one. Outside sessions all steps have one number and may repeat what they did.
+  bool first_run(const std::string& key, const tf::CancellationManager* run) {
+    if (step_id_ == 0) return true;
+    const std::lock_guard<std::mutex> lock(begun_mutex_);
+    if (begun_.size() == kMaxBegun) begun_.clear();
+    return begun_.try_emplace(key, run).first->second == run;
+  }
+
   Turns::Key key_of(const std::string& key) const {
     const tf::Fprint128 print = tf::Fingerprint128(absl::StrCat(step_id_, ";", key));
     return {print.low64, print.high64};
   }
 
+  // Of loops that go round without end; two runs of a step are not that far from each other.
+  static constexpr size_t kMaxBegun = 1 << 16;
+
   const std::shared_ptr<Groups> groups_;
+  std::mutex begun_mutex_;                                       // guards what follows
+  std::map<std::string, const tf::CancellationManager*> begun_;  // which run began what
 };
 
 class Manager final : public tf::RpcCollectiveExecutorMgr {
