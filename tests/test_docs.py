@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -128,6 +129,30 @@ def test_programs_of_tutorials(tutorial: str, clients: list[list[str]], tmp_path
     assert "".join(printed) == shown
     run_it = page[page.index("## Run it") : page.index("```text")]
     assert all(f"python {' '.join(arguments)}" in run_it for arguments in clients)
+
+
+SAVED = re.compile(r"Save this as `([\w.]+)`[^`]*```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+STARTED = re.compile(r"^```sh\n(folder=.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(("page", "needs"), [("collectives", "numpy"), ("graph", "torch")])
+def test_programs_that_meet_in_a_folder(page: str, needs: str, tmp_path: Path) -> None:
+    """Started as the page does it."""
+    pytest.importorskip(needs)
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    for block in blocks(text):
+        if block.file:
+            (tmp_path / block.file).write_text(block.code)
+    for name, code in SAVED.findall(text):
+        (tmp_path / name).write_text(code)
+    (commands,) = STARTED.findall(text)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path)}
+    started = ["bash", "-e", "-c", commands]
+    done = subprocess.run(
+        started, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 SOURCES = [

@@ -48,11 +48,13 @@ constexpr Setting kCoalesce{
     kCoalesceSizes,   "consecutive segments up to this size share a send. Less than 16K is best",
     nullptr,          "TF_RDMA_ACC_SIZE",
     kCoalesceSizes};
-constexpr Setting kEager{
-    "eager_bytes", "TENSORWIRE_EAGER_BYTES", kEagerSizes,
-    "up to this size a segment is copied along. Larger ones go by lease, by RDMA reads, or in "
-    "chunks. By RDMA nothing below 4K is read, however low this is",
-    "16K; over shared memory 8K"};
+constexpr Setting kEager{"eager_bytes", "TENSORWIRE_EAGER_BYTES", kEagerSizes,
+                         "up to this size, or to TENSORWIRE_COALESCE_BYTES if that is larger, a "
+                         "segment is copied along. "
+                         "Larger ones go by lease, by RDMA reads, or in chunks. By RDMA nothing "
+                         "below 4K is read, however "
+                         "low this is",
+                         "16K; over shared memory 8K"};
 constexpr Setting kChunk{
     "chunk_bytes",
     "TENSORWIRE_CHUNK_BYTES",

@@ -300,6 +300,27 @@ def test_a_result_that_is_an_input() -> None:
         graph.program(traced, machines={"first": "a", "second": "b", "": "b"})
 
 
+def test_a_result_that_is_an_input_which_no_stage_takes() -> None:
+    """The first stage gives it back. None is no result, and what comes twice is one."""
+
+    class Passing(nn.Module):  # type: ignore[misc, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor, z: torch.Tensor) -> Any:
+            y = self.second(self.first(x))
+            return y, None, z, y
+
+    x, z = torch.randn(4, 8), torch.randn(3)
+    exported = torch.export.export(Passing().eval(), (x, z))
+    made = graph.program(exported, machines={"first": "a", "second": "b"})
+    assert (made.outputs_of("a"), made.outputs_of("b")) == (("z",), made.outputs[:1])
+    assert (made.inputs_of("a"), made.inputs_of("b")) == (("x", "z"), ())
+    assert summary(made.edges()) == [("a", "b", (4, 8), "float32", 128)]
+    assert made(x=x, z=z)["z"] is z
+
+
 class Branching(nn.Module):  # type: ignore[misc, unused-ignore]
     def __init__(self) -> None:
         super().__init__()
@@ -333,6 +354,8 @@ def test_programs_that_cannot_be_cut() -> None:
         graph.edges(exported, machines={"nothing": "a"})
     with pytest.raises(graph.ScopeError, match="is a parameter: return what stages compute"):
         _exported(lambda x, first, second, _: (second(first(x)), first.weight), first="a")
+    with pytest.raises(graph.ScopeError, match="a result is the constant 3: return"):
+        _exported(lambda x, first, second, _: (second(first(x)), {"n": 3}), first="a")
     traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
     with pytest.raises(graph.ScopeError, match=r"shape of .* is not known: .*ShapeProp"):
         graph.edges(traced, machines={"0": "a", "1": "b"})

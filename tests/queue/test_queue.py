@@ -151,6 +151,72 @@ def test_an_empty_queue(ends: Any) -> None:
     assert served.own.get(0) == 2, "what was not waited for any more was not kept for it"
 
 
+def test_who_never_waits_hears_what_has_come(serve: Any) -> None:
+    served = serve()
+    with served.connect(prefetch=4) as consumer, served.connect() as producer:
+        for number in range(3):
+            producer.put(number)
+        producer.flush(LIMIT)
+        got: list[Any] = []
+
+        def polled() -> bool:
+            with suppress(queue.EmptyError):
+                got.append(consumer.get(timeout=0))
+            return len(got) == 3
+
+        until(polled)
+        assert got == [0, 1, 2]
+
+        def flushed() -> bool:
+            with suppress(queue.FullError):
+                producer.flush(timeout=0)
+                return True
+            return False
+
+        producer.put(3)
+        until(flushed)
+
+
+def test_who_puts_without_waiting_hears_of_room(serve: Any) -> None:
+    served = serve(capacity=4)
+    with served.connect() as first, served.connect() as second:
+
+        def put(number: int) -> bool:
+            with suppress(queue.FullError):
+                first.put(number, timeout=0)
+                return True
+            return False
+
+        until(lambda: put(0))
+        for number in range(1, 4):
+            second.put(number, timeout=LIMIT)
+        second.flush(LIMIT)
+        until(lambda: not put(4))  # it had heard of more room than there is now
+        while served.own.get(LIMIT) != 4:
+            pass
+        until(lambda: put(5))
+        while served.own.get(LIMIT) != 5:
+            pass
+
+
+def test_items_of_many_arrays_go_in_several_messages(serve: Any) -> None:
+    """A message has so many segments at most, however small they are."""
+    served = serve(capacity=1 << 14)
+    item = [np.full(1, number, np.uint8) for number in range(40)]
+    with served.connect() as client:
+        client.put_batch([item] * 4000, LIMIT)
+        found: list[Any] = []
+        while len(found) < 4000:
+            found += client.get_batch(4096, LIMIT)
+        assert len(found) == 4000
+        assert all(len(each) == 40 and each[39][0] == 39 for each in found)
+        with pytest.raises(queue.TooLargeError, match="in parts"):
+            client.put([item[0]] * 65_534)
+        client.put([item[0]] * 65_533, LIMIT)
+        assert len(client.get(LIMIT)) == 65_533
+        assert client.stats().lost == 0
+
+
 def test_what_waits_is_woken(ends: Any, pool: ThreadPoolExecutor) -> None:
     served, end = ends(capacity=1)
     got = pool.submit(end.get)
@@ -393,7 +459,10 @@ def test_no_such_queue(serve: Any) -> None:
         queue.connect(served.target, "other")
 
 
-def test_a_link_that_takes_long(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("timeout", [20.0, None])
+def test_a_link_that_takes_long(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
     served = serve()
     with tensorwire.insecure_channel(served.target) as channel:
         peer = channel.peer
@@ -404,7 +473,7 @@ def test_a_link_that_takes_long(serve: Any, monkeypatch: pytest.MonkeyPatch) -> 
             return peer() if len(looks) > 2 else None
 
         monkeypatch.setattr(channel, "peer", later)
-        with queue.connect(channel, served.name) as client:
+        with queue.connect(channel, served.name, timeout=timeout) as client:
             assert client.stats().items == 0
         assert len(looks) == 3
     with tensorwire.insecure_channel(served.target) as channel:

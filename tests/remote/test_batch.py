@@ -97,6 +97,18 @@ def test_transfers_that_overlap_are_refused(shared: Pair) -> None:
         batch.prepare()
 
 
+def test_reads_into_two_arrays_over_one_memory_are_refused(shared: Pair) -> None:
+    _, tensor = shared.opened((4, 4))
+    memory = bytearray(96)
+    first, second = (np.frombuffer(memory, "float32", 16, begin) for begin in (0, 32))
+    batch = shared.device.batch()
+    batch.read(tensor, first.reshape(4, 4))
+    batch.prepare()
+    batch.read(tensor, second.reshape(4, 4))
+    with pytest.raises(ValueError, match="two reads"):
+        batch.prepare()
+
+
 def test_a_signal_tells_of_all_arrays_or_of_none(shared: Pair) -> None:
     """Also where one of them went to memory that is there no more."""
     gone, first = shared.opened(4, "int64")

@@ -57,6 +57,20 @@ def test_tensors_come_in_their_order(shared: Pair, spec: TensorSpec) -> None:
             sender.put(item(1))
 
 
+@pytest.mark.parametrize("shape", [(4, 5), (0, 5)], ids=str)
+def test_who_waits_for_a_slot_hears_that_the_receiver_has_ended(
+    shared: Pair, shape: tuple[int, ...]
+) -> None:
+    receiver = remote.receiver(shared.host, "c", TensorSpec(shape, "float32"), depth=2)
+    with remote.sender(shared.device, "c") as sender, futures.ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            sender.put(np.zeros(shape, np.float32))
+        waiting = pool.submit(sender.put, np.zeros(shape, np.float32), timeout=PATIENCE)
+        receiver.close()
+        with pytest.raises(remote.NotFoundError, match="has ended"):
+            waiting.result(PATIENCE)
+
+
 def test_scalars_come_as_scalars(shared: Pair) -> None:
     _scalars(shared, "numpy")
 

@@ -145,6 +145,21 @@ def test_words_are_updated(shared: Pair) -> None:
         other.compare_swap(0, 1, 2)
 
 
+def test_numbers_of_numpy_are_numbers(shared: Pair) -> None:
+    exposed, tensor = shared.opened(np.int64(4), "uint64")
+    assert exposed.array.shape == (4,)
+    assert tensor.fetch_add(np.int64(0), np.int64(7)) == 0
+    assert tensor.fetch_add(0, np.int32(-2)) == 7
+    assert tensor.compare_swap(0, np.uint64(5), np.int64(-1)) == 5
+    assert exposed.array[0] == 2**64 - 1
+    with pytest.raises(TypeError, match="interpreted as an integer"):
+        tensor.fetch_add(0, 1.5)  # type: ignore[arg-type]
+    with shared.device.allocate((np.int64(2), 3), "uint8") as allocated:
+        assert allocated.shape == (2, 3)
+    with pytest.raises(TypeError, match="interpreted as an integer"):
+        shared.host.empty((2, 0.5), rights=ALL)  # type: ignore[arg-type]
+
+
 def refused(*calls: Callable[[], object]) -> None:
     for call in calls:
         with pytest.raises(remote.PermissionDeniedError):

@@ -79,6 +79,37 @@ def test_boxes(mesh: Any, coordinate: Any, placements: Any, box: Any) -> None:
     assert box_of((8, 6), mesh, coordinate, placements) == box
 
 
+def test_a_variable_of_which_one_box_changes(tensorflow: Other) -> None:
+    """The other box is what the variable holds, and not what it held at first."""
+    halves = [np.ones((4, 2), np.float32) for _ in range(2)]
+    made = []
+    for number, half in enumerate(halves):
+        shard = weights.Shard((0, 2 * number), (4, 2), (4, 4), "float32")
+        made.append(publisher({"w": half}, shards={"w": shard}))
+    ports = [port for _, _, port in made]
+    targets = [f"127.0.0.1:{port}" for port in ports]
+    tensorflow.do("import tensorflow as tf")
+    tensorflow.do("v = tf.Variable(tf.fill((4, 4), -7.))")
+    tensorflow.do(f"s = weights.Subscriber({targets}, {{'w': v}})")
+    try:
+        for value in (1, 2, 3):
+            halves[0][:] = value
+            for each, _, _ in made:
+                each.publish()
+            tensorflow.do("s.pull(timeout=20)")
+            assert tensorflow.do("v.numpy().tolist()") == [[value, value, 1, 1]] * 4
+        tensorflow.do("v.assign(tf.fill((4, 4), 9.))")  # the user's own stays where nothing comes
+        halves[0][:] = 4
+        for each, _, _ in made:
+            each.publish()
+        tensorflow.do("s.pull(timeout=20)")
+        assert tensorflow.do("v.numpy().tolist()") == [[4, 4, 9, 9]] * 4
+    finally:
+        tensorflow.do("s.close()")
+        for _, server, _ in made:
+            server.stop(None)
+
+
 def test_boxes_are_those_of_pytorch(torch: Other) -> None:
     torch.do(
         "import torch.distributed as dist\n"

@@ -34,7 +34,7 @@ def _refuse_unclear(target: str) -> None:
     epilog="Examples:\n\n"
     "[bold]tensorwire doctor[/]\n\n"
     "[bold]tensorwire doctor localhost:50051[/]\n\n"
-    "[bold]tensorwire doctor ps0:50051 --transport tcp --json[/]\n\n"
+    "[bold]tensorwire doctor node7:50051 --transport tcp --json[/]\n\n"
     "[bold]tensorwire doctor --report[/]  (for a bug report)\n\n"
     "Exit codes: 0 nothing is broken (there may be warnings), 1 a transport cannot work here, a "
     "setting is wrong or the peer did not answer, 2 wrong usage.",

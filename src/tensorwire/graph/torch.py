@@ -39,7 +39,7 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     Stages run without gradients. ScopeError: no node has a machine, a boundary inside a block or a
     call that is a graph of its own (torch.no_grad, torch.autocast, torch.cond), a value that is no
     tensor and no number crosses, one is written in place and used elsewhere, or a result is a
-    parameter.
+    parameter or a constant. None is no result.
     """
     module = _module(graph)
     nodes = [node for node in module.graph.nodes if node.op not in _NO_WORK]
@@ -65,13 +65,20 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     (output,) = (node for node in module.graph.nodes if node.op == "output")
     results = list(output.all_input_nodes)
+    torch.fx.node.map_aggregate(output.args, _check_result)
     for node in results:
         if node.op == "get_attr":
             raise ScopeError(f"the result {node.name} is a parameter: return what stages compute")
     values: dict[str, Value] = {}
+    passed = [
+        node
+        for node in results
+        if node.op == "placeholder" and all(user.op == "output" for user in node.users)
+    ]  # which the first stage gives back, as no other one takes them
+    order = sorted(groups)
     stages = [
-        _stage(module, machine, turn, group, results, values)
-        for (turn, machine), group in sorted(groups.items(), key=lambda item: item[0])
+        _stage(module, *place, groups[place], passed if place == order[0] else (), results, values)
+        for place in order
     ]
     return Program(
         "torch",
@@ -80,6 +87,11 @@ def program(graph: Any, machines: Machines | None = None) -> Program:
         tuple(stages),
         values,
     )
+
+
+def _check_result(leaf: Any) -> None:
+    if leaf is not None and not isinstance(leaf, torch.fx.Node):
+        raise ScopeError(f"a result is the constant {leaf!r}: return what the stages compute")
 
 
 def _module(graph: Any) -> torch.fx.GraphModule:
@@ -166,13 +178,15 @@ def _name(node: Node) -> str:
 
 def _stage(
     module: torch.fx.GraphModule,
-    machine: str,
     turn: int,
+    machine: str,
     group: Sequence[Node],
+    passed: Sequence[Node],
     results: Sequence[Node],
     values: dict[str, Value],
 ) -> Stage:
-    """The nodes as a module of their own; what they give to others joins ``values``."""
+    """The nodes as a module of their own; what they give to others joins ``values``. passed: inputs
+    that it gives back."""
     inside = set(group)
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
@@ -187,7 +201,11 @@ def _stage(
                 copies[taken] = graph.placeholder(taken.name)
                 inputs.append(_name(taken))
         copies[node] = graph.node_copy(node, lambda taken: copies[taken])
-    outputs = [
+    for node in passed:
+        copies[node] = graph.placeholder(node.name)
+        inputs.append(_name(node))
+    outputs = list(passed)
+    outputs += [
         node
         for node in group
         if node in results or any(user not in inside and user.op != "output" for user in node.users)
@@ -197,7 +215,7 @@ def _stage(
             values[node.name] = _value(module, node)
     graph.output(tuple(copies[node] for node in outputs))
     run = torch.fx.GraphModule(module, graph)
-    names = tuple(node.name for node in outputs)
+    names = tuple(map(_name, outputs))
 
     def without_gradients(*given: Any) -> Sequence[Any]:
         with torch.no_grad():

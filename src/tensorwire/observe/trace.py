@@ -103,7 +103,7 @@ class GroupTrace:
 
 def keep(events: int) -> None:
     """Every link of this process, those of now and those to come, forgets what it has noted and
-    keeps its last ``events`` steps from now on; 0: none. 64 bytes each."""
+    keeps its last ``events`` steps from now on; 0: none. 48 bytes each."""
     from tensorwire import _core
 
     _core.trace(events)

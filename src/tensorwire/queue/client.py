@@ -15,6 +15,7 @@ from tensorwire import rpc
 from tensorwire.queue import errors, items, wire
 from tensorwire.queue.consuming import Consuming
 from tensorwire.queue.conversation import ANSWER_SECONDS, ends, left, silent
+from tensorwire.queue.encoded import MAX_SEGMENTS
 from tensorwire.queue.local import checked_batch, checked_name, checked_whole
 from tensorwire.queue.producing import Producing
 from tensorwire.queue.serving import service_name
@@ -151,19 +152,20 @@ class QueueClient:
         error of a later object."""
         made = isinstance(objects, (list, tuple))
         batch: list[Item] = []
-        nbytes = 0
+        nbytes = segments = 0
         try:
             for obj in objects:
                 item = items.encoded(obj, self._name, capacity_bytes)
-                full = nbytes + item.nbytes > min(_MESSAGE_BYTES, capacity_bytes)
+                nbytes += item.nbytes
+                segments += len(item.segments)
+                full = nbytes > min(_MESSAGE_BYTES, capacity_bytes) or segments > MAX_SEGMENTS
                 if batch and (full or len(batch) == wire.MAX_ITEMS):
                     yield batch
-                    batch, nbytes = [], 0
+                    batch, nbytes, segments = [], item.nbytes, len(item.segments)
                 batch.append(item)
-                nbytes += item.nbytes
                 if item.nbytes > items.SMALL and not made:
                     yield batch
-                    batch, nbytes = [], 0
+                    batch, nbytes, segments = [], 0, 0
         except Exception:
             if batch:
                 yield batch
@@ -319,7 +321,7 @@ def connect(
     *,
     prefetch: int = 0,
     framework: Framework = "numpy",
-    timeout: float = 20.0,
+    timeout: float | None = 20.0,
 ) -> QueueClient:
     """The queue ``name`` of a server.
 
@@ -332,7 +334,7 @@ def connect(
 
     framework: of the arrays that ``get`` gives, as for ``tensors.loads``.
 
-    timeout: seconds to wait for a link.
+    timeout: seconds to wait for a link; None: for ever.
 
     Raises ServerLostError where no link leads to the server, with the reason; NoQueueError;
     ValueError and TypeError for arguments that are none, ImportError for a framework that is not
@@ -356,14 +358,14 @@ def connect(
     return client
 
 
-def _peer(channel: Channel, name: str, timeout: float) -> Peer:
+def _peer(channel: Channel, name: str, timeout: float | None) -> Peer:
     """Raises ServerLostError."""
     end = ends(timeout)
     while True:
         peer = channel.peer()  # it waits for a second at most
         if peer is not None:
             return peer
-        if channel.stats()["transport"] is not None or not left(end):
+        if channel.stats()["transport"] is not None or left(end) == 0.0:
             raise errors.ServerLostError(
                 f"queue {name!r} is reached over a link of tensorwire only, and there is none: "
                 f"{channel.path()}"

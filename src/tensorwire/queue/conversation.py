@@ -139,14 +139,14 @@ class Conversation:
                 with self._lock:
                     if self._inbox:
                         self._digest()
-                    if done():
+                    if self._came_to(done):
                         return True
-                    if self.error is not None:
-                        raise self.error
                     rest = left(end)
-                    if rest is not None and rest <= 0:
-                        return False
                     receives = self._receiver is None
+                    if rest is not None and rest <= 0:
+                        if receives:  # who never waits hears what has come all the same
+                            self._receive_all()
+                        return self._came_to(done)
                     if receives:
                         self._receiver = receiver
                     else:
@@ -160,6 +160,14 @@ class Conversation:
             if bell is not None or self._receiver is receiver:
                 with self._lock:
                     self._leave(receiver, bell)
+
+    def _came_to(self, done: Callable[[], bool]) -> bool:
+        """Lock held. Raises QueueError: it never will."""
+        if done():
+            return True
+        if self.error is not None:
+            raise self.error
+        return False
 
     def _leave(self, receiver: object, bell: Bell | None) -> None:
         """Lock held."""
@@ -227,10 +235,8 @@ class Conversation:
                 with self._lock:
                     if self._receiver is None:
                         self._receive_all()
-                    if done():
+                    if self._came_to(done):
                         return True
-                    if self.error is not None:
-                        raise self.error
                     self._readiness_of(loop).await_message(news.wake)
                 rest = left(end)
                 if rest is not None and rest <= 0:

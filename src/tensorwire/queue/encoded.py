@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,6 +13,8 @@ from tensorwire import tensors
 if TYPE_CHECKING:
     from typing_extensions import Buffer as BytesLike
 
+    from tensorwire.queue.store import Item
+
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
     """An item with segments of its own."""
@@ -21,6 +23,8 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     nbytes: int
 
 
+MAX_SEGMENTS: Final = 65_534
+"""Of items in one message. The core takes one more: the control segment."""
 _NONE: Final = object()
 
 
@@ -58,3 +62,19 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
         pack = self.pack
         at = self.index * pack.size
         return pack.header, pack.memory[at : at + pack.size]
+
+
+def segments_of(items: Iterable[Item]) -> int:
+    """How many. They are fewer than bytes: a header has some of each other segment."""
+    return sum([2 if type(item) is Packed else len(item.segments) for item in items])
+
+
+def first_fitting(items: Sequence[Item], most_bytes: int) -> int:
+    """How many of the first items go into one message; a single one does in any case."""
+    nbytes = segments = 0
+    for count, item in enumerate(items):
+        nbytes += item.nbytes
+        segments += segments_of((item,))
+        if count and (nbytes > most_bytes or segments > MAX_SEGMENTS):
+            return count
+    return len(items)

@@ -41,7 +41,7 @@ class ClosedError(QueueError):
 
 
 class TooLargeError(QueueError, ValueError):
-    """The item is larger than the whole queue may be."""
+    """The item is larger than the whole queue may be, or has more arrays than a message takes."""
 
     code = grpc.StatusCode.OUT_OF_RANGE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import numpy as np
 
 from tensorwire import _core, arrays, tensors
-from tensorwire.queue.encoded import Encoded, Packed
+from tensorwire.queue.encoded import MAX_SEGMENTS, Encoded, Packed
 from tensorwire.queue.errors import TooLargeError
 from tensorwire.tensors import frameworks
 
@@ -38,6 +38,11 @@ def encoded(obj: object, name: str, capacity_bytes: int) -> Item:
         if nbytes <= capacity_bytes:
             return Encoded((header, obj.tobytes()), nbytes)
     segments = tensors.dumps(obj)
+    if len(segments) > MAX_SEGMENTS:
+        raise TooLargeError(
+            f"an item of {len(segments) - 1} arrays for queue {name!r}: at most "
+            f"{MAX_SEGMENTS - 1} go into a message: send them in parts, or stacked"
+        )
     nbytes = 0
     for segment in segments:
         nbytes += len(segment)

@@ -28,6 +28,7 @@ from tensorwire.queue.conversation import (
     left,
     silent,
 )
+from tensorwire.queue.encoded import MAX_SEGMENTS, segments_of
 from tensorwire.queue.errors import FullError, QueueError, end_closed
 from tensorwire.queue.items import SMALL
 from tensorwire.rpc import lifetime
@@ -138,8 +139,11 @@ class Producing:
             self._pending_bytes += nbytes
             if not self._sweeping:
                 self._sweep()
-        else:
-            self._send([*self._pending, *items], timeout)
+            return
+        together = self._pending_bytes + nbytes
+        if together > MAX_SEGMENTS and segments_of([*self._pending, *items]) > MAX_SEGMENTS:
+            self._send(self._pending, timeout)
+        self._send([*self._pending, *items], timeout)
 
     def _may_wait(self, count: int, nbytes: int) -> bool:
         """Whether so many items more may wait for others: they fill no message, and there is room

@@ -18,6 +18,7 @@ import grpc
 
 from tensorwire import rpc
 from tensorwire.queue import wire
+from tensorwire.queue.encoded import first_fitting
 from tensorwire.queue.errors import ClosedError
 from tensorwire.queue.store import WATCH, Item, ItemTicket, Stats, Store
 from tensorwire.rpc import lifetime
@@ -315,13 +316,10 @@ class Service:
         if not session.context.is_active():
             self._store.give_back(items)  # it has not seen them
             return []
-        nbytes = 0
-        for count, item in enumerate(items):
-            if count and nbytes + item.nbytes > _ANSWER_BYTES:
-                self._store.give_back(items[count:])
-                return items[:count]
-            nbytes += item.nbytes
-        return items
+        count = first_fitting(items, _ANSWER_BYTES)
+        if count < len(items):
+            self._store.give_back(items[count:])
+        return items[:count]
 
     # ----------------------------------------------------------------------------- short calls
 

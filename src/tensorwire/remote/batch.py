@@ -107,8 +107,8 @@ class Batch:
         bytes here, or where it reads, and has a signal; NotFoundError, PermissionDeniedError,
         PeerLostError.
         """
-        rows = self._together()
-        _check_apart(rows)
+        rows, addresses = self._together()
+        _check_apart(rows, addresses)
         if self._signal is not None and (rows[:, layout.KIND] == _core.READ).any():
             raise ValueError("a batch with a signal only writes, and this one reads, too")
         memories = tuple(frameworks.raw(memory.root) for memory in self._memories.values())
@@ -119,16 +119,19 @@ class Batch:
         regions = np.unique(rows[:, layout.REGION]).tolist()
         return Prepared(self._peer, batch, regions, self._signal is not None)
 
-    def _together(self) -> Rows:
-        """As if the arrays lay end to end."""
+    def _together(self) -> tuple[Rows, Rows]:
+        """As if the arrays lay end to end; and where each row begins in memory, as two arrays may
+        be over the same."""
         every = [np.empty((0, layout.COLUMNS), np.uint64)]
+        addresses = [np.empty(0, np.uint64)]
         begin = 0
         for memory in self._memories.values():
             rows = np.concatenate(memory.rows)
+            addresses.append(rows[:, layout.LOCAL] + np.uint64(_address(memory.root)))
             rows[:, layout.LOCAL] += np.uint64(begin)
             every.append(rows)
             begin += memory.root.nbytes
-        return np.concatenate(every)
+        return np.concatenate(every), np.concatenate(addresses)
 
     # ------------------------------------------------------------------------------ its parts
 
@@ -192,8 +195,8 @@ def _address(array: Array) -> int:
     return address
 
 
-def _check_apart(rows: Rows) -> None:
-    """ValueError: two writes, or two reads, end in the same bytes."""
+def _check_apart(rows: Rows, addresses: Rows) -> None:
+    """ValueError: two writes, or two reads, end in the same bytes. addresses: of the rows here."""
     writes = rows[rows[:, layout.KIND] == _core.WRITE]
     for region in np.unique(writes[:, layout.REGION]):
         own = writes[writes[:, layout.REGION] == region]
@@ -201,7 +204,8 @@ def _check_apart(rows: Rows) -> None:
         at = layout.first_overlap(*(own[:, each] for each in columns))
         if at is not None:
             raise ValueError(f"two writes of the batch reach byte {at} of the same memory")
-    reads = rows[rows[:, layout.KIND] == _core.READ]
-    columns = (layout.LOCAL, layout.LENGTH, layout.LOCAL_STRIDE, layout.COUNT)
-    if layout.first_overlap(*(reads[:, each] for each in columns)) is not None:
+    read = rows[:, layout.KIND] == _core.READ
+    reads = rows[read]
+    runs = (reads[:, each] for each in (layout.LENGTH, layout.LOCAL_STRIDE, layout.COUNT))
+    if layout.first_overlap(addresses[read], *runs) is not None:
         raise ValueError("two reads of the batch end in the same memory of this process")

@@ -30,7 +30,7 @@ from tensorwire.remote.errors import (
     of_core,
 )
 from tensorwire.remote.handle import Handle, Rights
-from tensorwire.remote.layout import Layout
+from tensorwire.remote.layout import Layout, extents_of
 from tensorwire.remote.operation import Operation
 from tensorwire.remote.path import Path, Way
 from tensorwire.remote.region import Region
@@ -55,7 +55,7 @@ class Device(AbstractContextManager["Device"]):
     """
 
     def __init__(
-        self, peer: Peer, reasons: Mapping[str, str], channel: Channel | None, timeout: float
+        self, peer: Peer, reasons: Mapping[str, str], channel: Channel | None, timeout: float | None
     ) -> None:
         """channel: what is closed together with it."""
         self._peer = peer
@@ -299,7 +299,11 @@ class Device(AbstractContextManager["Device"]):
     # ------------------------------------------------------------------------------ its questions
 
     def _ask(
-        self, name: str, request: msgspec.Struct | None, reply: type[M] | None, timeout: float
+        self,
+        name: str,
+        request: msgspec.Struct | None,
+        reply: type[M] | None,
+        timeout: float | None,
     ) -> Any:
         encoded = b"" if request is None else messages.encode(request)
         return self._answer(partial(self._method(name), encoded, timeout=timeout), reply)
@@ -398,7 +402,7 @@ def _allocate(
     shape: int | Iterable[int], dtype: object, name: str | None, shared: Rights
 ) -> messages.Allocate:
     """TypeError, ValueError."""
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = extents_of(shape)
     if any(extent < 0 for extent in extents):
         raise ValueError(f"negative extent in shape {extents}")
     return messages.Allocate(extents, dtypes.name_of(dtypes.parse(dtype)), name, shared.value)
@@ -409,14 +413,14 @@ def connect(
     *,
     transport: Transport | None = None,
     forbid: str | Iterable[str] = (),
-    timeout: float = CONTROL_SECONDS,
+    timeout: float | None = CONTROL_SECONDS,
 ) -> Device:
     """The memory that the process at ``target`` lets this one at, by its ``remote.host``.
 
     target: of its server, as for ``insecure_channel``; or a channel to it, whose link is then used;
     or a peer, such as a client of a server of this process that serves a host of its own.
     transport, forbid: as of ``insecure_channel``, for a target. timeout: seconds for the link and
-    the first answer.
+    the first answer; None: without a limit.
 
     Raises DeadlineExceededError: nobody is there, as the text says then, or the answer is late;
     PeerLostError; RemoteError: no link leads there, for the reason that it gives, or the process
@@ -445,7 +449,7 @@ async def connect_async(
     *,
     transport: Transport | None = None,
     forbid: str | Iterable[str] = (),
-    timeout: float = CONTROL_SECONDS,
+    timeout: float | None = CONTROL_SECONDS,
 ) -> Device:
     """``connect`` in a coroutine. When that is cancelled, nothing stays open that it has opened."""
     return await awaited.made(
@@ -453,7 +457,7 @@ async def connect_async(
     )
 
 
-def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
+def _over(channel: Channel, own: Channel | None, timeout: float | None) -> Device:
     ends = ends_at(timeout)
     # A call waits for a link as long as it may; channel.peer() as long as an attempt takes.
     method: Any = channel.unary_unary(f"/{messages.SERVICE}/Greet")
@@ -468,4 +472,5 @@ def _over(channel: Channel, own: Channel | None, timeout: float) -> Device:
         raise RemoteError(
             f"memory is accessed by links, and calls go by {channel.path()}", FAILED_PRECONDITION
         )
-    return Device(peer, channel.path().reasons, own, max(0.001, ends - monotonic()))
+    left = None if ends is None else max(0.001, ends - monotonic())
+    return Device(peer, channel.path().reasons, own, left)

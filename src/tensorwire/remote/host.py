@@ -31,7 +31,7 @@ from tensorwire.remote.errors import (
 )
 from tensorwire.remote.exposed import CLOSE_SECONDS, Exposed, Given, conceal, given_to
 from tensorwire.remote.handle import MAX_INTEGER, MAX_NAME, Handle, Rights
-from tensorwire.remote.layout import dense
+from tensorwire.remote.layout import dense, extents_of
 from tensorwire.remote.shared import over, shared
 from tensorwire.rpc import Peer, events, lifetime, registry
 from tensorwire.rpc.waiting import ends_at
@@ -172,7 +172,7 @@ class Host(AbstractContextManager["Host"]):
         Raises ResourceExhaustedError above TENSORWIRE_SHARED_MEMORY_BYTES; TypeError, ValueError;
         AlreadyExistsError: the name is taken.
         """
-        extents = (shape,) if isinstance(shape, int) else tuple(shape)
+        extents = extents_of(shape)
         return self._made(extents, dtypes.parse(dtype), rights, given_to(peers, rights), name)
 
     def expose(

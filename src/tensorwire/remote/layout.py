@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Final, SupportsIndex
@@ -20,6 +21,14 @@ KIND, REGION, OFFSET, LOCAL, LENGTH, STRIDE, LOCAL_STRIDE, COUNT = range(8)
 ``stride`` (at the peer) and ``local_stride`` (here) bytes after the one before."""
 COLUMNS: Final = 8
 MAX_RUNS: Final = 1 << 24
+
+
+def extents_of(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Of a shape as callers give it, NumPy's integers among them. TypeError."""
+    try:
+        return (operator.index(shape),)  # type: ignore[arg-type]
+    except TypeError:
+        return tuple(map(operator.index, shape))  # type: ignore[arg-type]
 
 
 def dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -211,8 +211,8 @@ class Sender(AbstractContextManager["Sender"]):
         return self._free >= wanted
 
     def _receiver_ended(self) -> bool:
-        number = self._slots._region.number
-        return number != 0 and self._native.region(number) is None
+        # A tensor without bytes has no slots to look for.
+        return self._native.region(self._slots._region.signal) is None
 
     def _await_slot(self, ends: float | None) -> None:
         """For a moment, or until there is one."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -261,7 +262,8 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         region = self._region
         offset = self._word(index)
         try:
-            return region.peer.fetch_add(region.number, offset, value & _LARGEST, timeout)
+            added = operator.index(value) & _LARGEST
+            return region.peer.fetch_add(region.number, offset, added, timeout)
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
 
@@ -279,7 +281,11 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         offset = self._word(index)
         try:
             return region.peer.compare_swap(
-                region.number, offset, expected & _LARGEST, value & _LARGEST, timeout
+                region.number,
+                offset,
+                operator.index(expected) & _LARGEST,
+                operator.index(value) & _LARGEST,
+                timeout,
             )
         except _core.StatusError as raised:
             raise of_core(raised, region.peer) from None
@@ -316,8 +322,8 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
             region.number,
             self._word(index),
             before.data,
-            value & _LARGEST,
-            expected & _LARGEST,
+            operator.index(value) & _LARGEST,
+            operator.index(expected) & _LARGEST,
         )
         await self._operation(start).wait_async(timeout)
         return int(before[0])

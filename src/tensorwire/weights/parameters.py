@@ -53,6 +53,11 @@ class Parameter:
     def pieces(self) -> list[Array]:
         return [leaf.array for leaf in self._leaves]
 
+    @property
+    def in_place(self) -> bool:
+        """Whether it is written where it is. Another one's values may come to lie elsewhere."""
+        return not self._devices and self._leaves[0].in_place
+
     def check_writable(self) -> None:
         for leaf in self._leaves:
             leaf.check_writable()
@@ -66,7 +71,7 @@ class Parameter:
         """The bytes of a box of a piece, where the piece can be written and the box lies in one
         run; else None."""
         leaf = self._leaves[piece]
-        if self._devices or not leaf.in_place:
+        if not self.in_place:
             return None
         part: Array = leaf.array[box]
         return frameworks.raw(part) if part.flags.c_contiguous else None
@@ -85,7 +90,7 @@ class Parameter:
             tensor = self.tensor
             return jax.make_array_from_single_device_arrays(tensor.shape, tensor.sharding, shards)
         changed = self._leaves[0].changed(rooms[0])
-        return self.tensor if self._leaves[0].in_place else changed
+        return self.tensor if self.in_place else changed
 
 
 class Parameters(Generic[T]):

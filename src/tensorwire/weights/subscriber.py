@@ -428,6 +428,8 @@ class Subscriber:
                 nbytes += part.nbytes
         if parts:
             self._number = 0
+        if not all(self._parameters[name].in_place for name in parts):
+            self._parameters = Parameters(self._parameters.tree, self._shards)
         changed: dict[str, Any] = {}
         names = list(parts)
         while len(changed) < len(names):
