@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, SupportsIndex, TypeVar
 
 import grpc
 import msgspec
@@ -130,7 +130,7 @@ class Device(AbstractContextManager["Device"]):
 
     def allocate(
         self,
-        shape: int | Iterable[int],
+        shape: SupportsIndex | Iterable[SupportsIndex],
         dtype: object = np.float32,
         *,
         name: str | None = None,
@@ -151,7 +151,7 @@ class Device(AbstractContextManager["Device"]):
 
     async def allocate_async(
         self,
-        shape: int | Iterable[int],
+        shape: SupportsIndex | Iterable[SupportsIndex],
         dtype: object = np.float32,
         *,
         name: str | None = None,
@@ -399,7 +399,10 @@ def _open(what: str | Handle) -> messages.Open:
 
 
 def _allocate(
-    shape: int | Iterable[int], dtype: object, name: str | None, shared: Rights
+    shape: SupportsIndex | Iterable[SupportsIndex],
+    dtype: object,
+    name: str | None,
+    shared: Rights,
 ) -> messages.Allocate:
     """TypeError, ValueError."""
     extents = extents_of(shape)

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +156,7 @@ class Host(AbstractContextManager["Host"]):
 
     def empty(
         self,
-        shape: int | Iterable[int],
+        shape: SupportsIndex | Iterable[SupportsIndex],
         dtype: object = np.float32,
         *,
         rights: Rights,

@@ -252,7 +252,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     def fetch_add(
         self,
         index: SupportsIndex | tuple[SupportsIndex, ...],
-        value: int,
+        value: SupportsIndex,
         *,
         timeout: float | None = None,
     ) -> int:
@@ -270,8 +270,8 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     def compare_swap(
         self,
         index: SupportsIndex | tuple[SupportsIndex, ...],
-        expected: int,
-        value: int,
+        expected: SupportsIndex,
+        value: SupportsIndex,
         *,
         timeout: float | None = None,
     ) -> int:
@@ -293,7 +293,7 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     async def fetch_add_async(
         self,
         index: SupportsIndex | tuple[SupportsIndex, ...],
-        value: int,
+        value: SupportsIndex,
         *,
         timeout: float | None = None,
     ) -> int:
@@ -303,8 +303,8 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
     async def compare_swap_async(
         self,
         index: SupportsIndex | tuple[SupportsIndex, ...],
-        expected: int,
-        value: int,
+        expected: SupportsIndex,
+        value: SupportsIndex,
         *,
         timeout: float | None = None,
     ) -> int:
@@ -312,7 +312,12 @@ class RemoteTensor(AbstractContextManager["RemoteTensor"]):
         return await self._updated(_core.COMPARE_SWAP, index, value, expected, timeout)
 
     async def _updated(
-        self, kind: int, index: Any, value: int, expected: int, timeout: float | None
+        self,
+        kind: int,
+        index: Any,
+        value: SupportsIndex,
+        expected: SupportsIndex,
+        timeout: float | None,
     ) -> int:
         region = self._region
         before = np.empty(1, np.uint64)
