@@ -270,7 +270,13 @@ def test_a_forked_child_is_told_to_connect_itself(serve: Any) -> None:
         client.put(1)
         client.flush(LIMIT)
         assert client.get(LIMIT) == 1
-        found = inherited(
+        assert client._producing is not None
+        other_thread = object()  # which puts at the fork, and never ends in the child
+        client._producing._turn.acquire(other_thread, 0.0)
+        with served.own._store._lock:  # and so would one of the server's
+            assert inherited(client.close, served.own.close) == ["", ""]
+            failed = inherited(lambda: served.own.get(LIMIT), lambda: served.own.get_batch(2))
+        found = failed + inherited(
             lambda: client.put(2, LIMIT),
             lambda: client.put_batch([2], LIMIT),
             lambda: client.get(LIMIT),
@@ -282,6 +288,7 @@ def test_a_forked_child_is_told_to_connect_itself(serve: Any) -> None:
             lambda: served.own.get_batch(2, LIMIT),
             lambda: asyncio.run(served.own.get_async(LIMIT)),
         )
+        client._producing._turn.release(other_thread)
         assert {each.partition(":")[0] for each in found} == {"ServerLostError"}, found
         assert all("made before fork()" in each for each in found)
         client.put(3)  # the parent's go on

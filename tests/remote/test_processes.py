@@ -198,6 +198,10 @@ def test_a_forked_child_has_no_part_in_what_its_parent_lets_peers_at() -> None:
             remote.sender(there.device, "inherited") as sender,
         ):
             sender.put(np.ones(4, np.float32))
+            other_thread = object()  # which puts and gets at the fork, and never ends in the child
+            sender._turn.acquire(other_thread, 0.0)
+            receiver._turn.acquire(other_thread, 0.0)
+            assert inherited(sender.close, receiver.close) == ["", ""]
             found = inherited(
                 lambda: exposed.signal.wait(1),
                 lambda: lonely.signal.wait(1),
@@ -212,6 +216,8 @@ def test_a_forked_child_has_no_part_in_what_its_parent_lets_peers_at() -> None:
                 lambda: tensor.gather([0]),
                 lambda: there.device.allocate(4),
             )
+            sender._turn.release(other_thread)
+            receiver._turn.release(other_thread)
             assert all("fork" in each for each in found[:-1]), found
             assert {each.split(":")[0] for each in found} <= {"RemoteError", "PeerLostError"}
             assert exposed.signal.value == lonely.signal.value == 0

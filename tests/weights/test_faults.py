@@ -468,7 +468,13 @@ def test_a_forked_child_is_told_to_make_its_own(transport: str) -> None:
             with subscriber.view(timeout=30):
                 raise AssertionError("there is none")
 
-        found = inherited(trainer.publish, lambda: subscriber.pull(timeout=30), view)
+        other_thread = object()  # whose pull is under way at the fork, and never ends in the child
+        subscriber._turns.acquire(other_thread, 0.0)
+        found = inherited(
+            trainer.publish, lambda: subscriber.pull(timeout=30), view, subscriber.close
+        )
+        subscriber._turns.release(other_thread)
+        assert found.pop() == ""
         assert {each.partition(":")[0] for each in found} == {"WeightsError"}, found
         assert all("before fork()" in each for each in found)
         params["w"] += 5  # the parent's go on

@@ -17,7 +17,7 @@ from tests.transports import HERE
 from tests.weights.other import Other, channel, eventually, other, publisher
 
 import tensorwire
-from tensorwire import service, weights
+from tensorwire import arrays, service, weights
 from tensorwire.weights import Shard, wire
 from tensorwire.weights.source import Source
 
@@ -167,6 +167,39 @@ def test_a_pull_that_is_cancelled_writes_nothing(trainer: Other) -> None:
         asyncio.run(cancelled())
         assert holds(params, 0)
         assert reader.pull(timeout=10).number == number
+
+
+def test_a_pull_that_is_cancelled_while_it_writes_does_so_to_its_end(
+    trainer: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the coroutine has ended nobody writes any more, also after a second cancellation."""
+    params = tree()
+    writes, may_write = threading.Event(), threading.Event()
+    copy_all = arrays.copy_all
+
+    def held_up(pairs: Any) -> None:
+        writes.set()
+        assert may_write.wait(10)
+        copy_all(pairs)
+
+    with subscriber(trainer, "copy", "shm", params) as reader:
+        number = trainer.do("publish(42)")
+        monkeypatch.setattr(arrays, "copy_all", held_up)
+
+        async def cancelled() -> None:
+            pulling = asyncio.create_task(reader.pull_async(at_least=number))
+            await asyncio.to_thread(writes.wait, 10)
+            for _ in range(2):
+                pulling.cancel()
+                await asyncio.sleep(0)
+            assert not pulling.done()
+            may_write.set()
+            with pytest.raises(asyncio.CancelledError):
+                await pulling
+            assert reader.version == number
+            assert holds(params, 42)
+
+        asyncio.run(cancelled())
 
 
 def test_a_view_in_a_coroutine(trainer: Other) -> None:

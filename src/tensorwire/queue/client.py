@@ -221,8 +221,11 @@ class QueueClient:
         drain: waits until the queue has all that was put, at most ``timeout`` seconds. False: what
         is not there yet may be dropped.
 
-        Raises what ``flush`` raises; this end is closed all the same.
+        Raises what ``flush`` raises; this end is closed all the same. In a forked child it does
+        nothing: this end is the parent's.
         """
+        if lifetime.inherited(self._generation):
+            return
         with self._lock:
             if self._closed:
                 return

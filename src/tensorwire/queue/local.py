@@ -149,9 +149,9 @@ class Queue:
         Raises EmptyError; ClosedError once the queue is closed and empty; ValueError for an item
         that is damaged, or has elements that the framework lacks: that one is gone.
         """
+        check_process(self._generation, self.name)
         ticket = ItemTicket(1)
         try:
-            check_process(self._generation, self.name)
             if not self._store.take_first(ticket):
                 self._take(ticket, timeout)
             return self._decoded(ticket)
@@ -162,9 +162,9 @@ class Queue:
     def get_batch(self, most: int, timeout: float | None = None) -> list[Any]:
         """Takes 1 to ``most`` objects: those that are there, or the first that comes. Raises what
         ``get`` raises, ValueError for the first one only; a later one begins the next batch."""
+        check_process(self._generation, self.name)
         ticket = ItemTicket(checked_batch(most))
         try:
-            check_process(self._generation, self.name)
             if not self._store.take_now(ticket):
                 self._take(ticket, timeout)
             return self._decoded_batch(ticket)
@@ -174,9 +174,9 @@ class Queue:
 
     async def get_async(self, timeout: float | None = None) -> Any:
         """As ``get``, in an event loop. A cancelled one takes no object."""
+        check_process(self._generation, self.name)
         ticket = ItemTicket(1)
         try:
-            check_process(self._generation, self.name)
             if not self._store.take_first(ticket):
                 await self._take_async(ticket, timeout)
             return self._decoded(ticket)
@@ -186,9 +186,9 @@ class Queue:
 
     async def get_batch_async(self, most: int, timeout: float | None = None) -> list[Any]:
         """As ``get_batch``, in an event loop."""
+        check_process(self._generation, self.name)
         ticket = ItemTicket(checked_batch(most))
         try:
-            check_process(self._generation, self.name)
             if not self._store.take_now(ticket):
                 await self._take_async(ticket, timeout)
             return self._decoded_batch(ticket)
@@ -251,7 +251,11 @@ class Queue:
 
         drain: objects that are in the queue can still be taken, and then who gets has a
         ClosedError. False: they are discarded.
+
+        In a forked child it does nothing: the queue is the parent's.
         """
+        if lifetime.inherited(self._generation):
+            return
         self._store.close(drain)
         self._service.close()
 

@@ -119,6 +119,7 @@ class Receiver(AbstractContextManager["Receiver"]):
         there.
         """
         self._check_framework(framework)
+        self._slots.signal.check_process()
         ends = ends_at(timeout)
         claim = object()
         try:
@@ -144,6 +145,7 @@ class Receiver(AbstractContextManager["Receiver"]):
     ) -> Any:
         """``get`` in a coroutine. One that is cancelled takes no tensor with it."""
         self._check_framework(framework)
+        self._slots.signal.check_process()
         ends = ends_at(timeout)
         claim = object()
         try:
@@ -313,8 +315,10 @@ class Receiver(AbstractContextManager["Receiver"]):
         """The sender's puts end with NotFoundError from now on. What was got stays readable.
 
         Raises DeadlineExceededError while the sender is amid a put: no other one begins, and
-        calling it again waits on.
+        calling it again waits on. In a forked child it does nothing.
         """
+        if self._slots.signal.inherited():
+            return
         if not self._closed:  # the name may be another channel's afterwards
             self._closed = True
             self._host.end_channel(self._name)

@@ -114,6 +114,7 @@ class Sender(AbstractContextManager["Sender"]):
         tensor was sent, or nothing of it; it may still be under way, as a later ``put`` or
         ``close`` waits for it: until then do not change it.
         """
+        self._credit.check_process()
         array = self._checked(value)
         ends = ends_at(timeout)
         claim = object()
@@ -134,6 +135,7 @@ class Sender(AbstractContextManager["Sender"]):
 
     async def put_async(self, value: Any, *, timeout: float | None = None) -> None:
         """``put`` in a coroutine. When that is cancelled, the tensor was sent, or nothing of it."""
+        self._credit.check_process()
         array = self._checked(value)
         ends = ends_at(timeout)
         claim = object()
@@ -307,7 +309,9 @@ class Sender(AbstractContextManager["Sender"]):
         """Tells the receiver that no more comes. Where the receiver reads tensors from here, waits
         until it has. A put that waits for a slot ends with RemoteError, in a quarter of a second.
         DeadlineExceededError: what was not read is lost, and calling it again waits for the rest;
-        no error when the receiver is gone."""
+        no error when the receiver is gone. In a forked child it does nothing."""
+        if self._credit.inherited():
+            return
         ends = ends_at(timeout)
         self._closing = True
         self._credit.look_again()

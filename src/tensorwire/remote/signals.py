@@ -109,9 +109,14 @@ class Signal:
             self._over = True
             self._tell()
 
+    def inherited(self) -> str | None:
+        """Why it is the parent's; None: it is this process's own."""
+        return lifetime.inherited(self._generation)
+
     def check_process(self) -> None:
-        """RemoteError: it is the parent's."""
-        if why := lifetime.inherited(self._generation):
+        """RemoteError: it is the parent's. What a thread held at the fork nobody gives back, so
+        that this comes before any lock."""
+        if why := self.inherited():
             raise RemoteError(f"another process's memory is not used: {why}", FAILED_PRECONDITION)
 
     def look_again(self) -> None:

@@ -35,11 +35,12 @@ class ChecksumError(WeightsError):
     """What arrived is not what was published."""
 
 
+REFUSED: Final = "the plan is refused"
+"""With this begins what a publisher says then; FAILED_PRECONDITION has other reasons, too."""
 _KINDS: Final = {
     grpc.StatusCode.UNAVAILABLE: PublisherLostError,
     grpc.StatusCode.CANCELLED: PublisherLostError,
     grpc.StatusCode.DEADLINE_EXCEEDED: PullTimeoutError,
-    grpc.StatusCode.FAILED_PRECONDITION: DisagreementError,
 }
 
 
@@ -54,4 +55,6 @@ def raise_of(error: grpc.RpcError, target: str, name: str) -> NoReturn:
             f"{target}: no publication {name!r} is there: see that a Publisher with name={name!r} "
             "uses that server"
         )
-    raise _KINDS.get(code, WeightsError)(code, text) from None
+    refused = code is grpc.StatusCode.FAILED_PRECONDITION and REFUSED in text
+    kind = DisagreementError if refused else _KINDS.get(code, WeightsError)
+    raise kind(code, text) from None

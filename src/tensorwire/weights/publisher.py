@@ -21,7 +21,7 @@ from tensorwire.rpc.waiting import ends_at
 from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
-from tensorwire.weights.errors import WeightsError
+from tensorwire.weights.errors import REFUSED, WeightsError
 from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Shard, digest
 from tensorwire.weights.versions import Store, Stored, checksums, number_of
@@ -417,7 +417,7 @@ _ROUNDING: Final = 4096
 
 
 def _refused(why: str) -> ServiceError:
-    return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, f"the plan is refused: {why}")
+    return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, f"{REFUSED}: {why}")
 
 
 def _anew(why: str) -> ServiceError:

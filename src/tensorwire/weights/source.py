@@ -13,7 +13,6 @@ import numpy as np
 
 from tensorwire import rpc, service, transports
 from tensorwire.collective.arrays import Array
-from tensorwire.rpc import lifetime
 from tensorwire.tensors import dtypes
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.tensors.tree import wire_order
@@ -93,7 +92,6 @@ class Landed:
 
 class Source:
     def __init__(self, target: str | grpc.Channel, name: str) -> None:
-        self._generation = lifetime.generation()
         self._made = (
             rpc.insecure_channel(target, [("grpc.max_receive_message_length", -1)])
             if isinstance(target, str)
@@ -285,8 +283,6 @@ class Source:
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise RenewedError from None
-            if lifetime.inherited(self._generation):  # nobody has refused a plan
-                raise WeightsError(error.code(), f"{self.target}: {error.details()}") from None
             raise_of(error, self.target, self._name)
         except DecodeError as error:
             raise self._nonsense(str(error)) from None

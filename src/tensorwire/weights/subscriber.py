@@ -17,6 +17,7 @@ import grpc
 
 from tensorwire import arrays
 from tensorwire.collective.arrays import Array
+from tensorwire.rpc import lifetime
 from tensorwire.rpc.turn import Turn
 from tensorwire.rpc.waiting import ends_at
 from tensorwire.tensors import frameworks
@@ -99,6 +100,7 @@ class Subscriber:
         self._parameters: Parameters[Any] = Parameters(params, self._shards)
         for _, parameter in self._parameters:
             parameter.check_writable()
+        self._generation = lifetime.generation()
         self._turn = turn
         self._turns = Turn()
         self._number = 0
@@ -150,19 +152,25 @@ class Subscriber:
         ``DisagreementError`` (a plan that a publisher refuses), ``PlanError`` (no publisher has
         what the parameters need), ``WeightsError``.
         """
-        return self._pull(at_least, timeout, threading.Event())
+        return self._pull(at_least, timeout, _Wanted())
 
     async def pull_async(
         self, at_least: int | None = None, timeout: float | None = None
     ) -> Version:
         """``pull`` in a coroutine. When that is cancelled the pull ends with its next call of a
         publisher, and the parameters are not written any more; in place, the call that is under way
-        still writes them. The next pull waits until that is over."""
-        given_up = threading.Event()
+        still writes them. The next pull waits until that is over. A pull that has everything, and
+        writes, does so to its end before the coroutine is cancelled."""
+        wanted = _Wanted()
+        pulling = asyncio.ensure_future(asyncio.to_thread(self._pull, at_least, timeout, wanted))
+        pulling.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            return await asyncio.to_thread(self._pull, at_least, timeout, given_up)
+            return await asyncio.shield(pulling)
         except asyncio.CancelledError:
-            given_up.set()
+            if not wanted.give_up():
+                while not pulling.done():
+                    with contextlib.suppress(asyncio.CancelledError):  # another one
+                        await asyncio.wait([pulling])
             raise
 
     @contextlib.contextmanager
@@ -191,7 +199,7 @@ class Subscriber:
         publishers' boxes: that takes a copy, which ``pull`` makes; ``ValueError`` and
         ``ImportError`` for a framework that lacks a dtype, or is not there.
         """
-        with self._view(at_least, timeout, framework, threading.Event()) as view:
+        with self._view(at_least, timeout, framework, _Wanted()) as view:
             yield view
 
     @contextlib.asynccontextmanager
@@ -203,12 +211,12 @@ class Subscriber:
         framework: Framework = "numpy",
     ) -> AsyncIterator[View]:
         """``view`` for ``async with``. When that is cancelled while it waits, nothing is leased."""
-        given_up = threading.Event()
-        viewing = self._view(at_least, timeout, framework, given_up)
+        wanted = _Wanted()
+        viewing = self._view(at_least, timeout, framework, wanted)
         try:
             view = await asyncio.to_thread(viewing.__enter__)
         except asyncio.CancelledError:
-            given_up.set()
+            wanted.give_up()
             raise
         with contextlib.ExitStack() as leaving:
             leaving.push(viewing)
@@ -220,9 +228,10 @@ class Subscriber:
         at_least: int | None,
         timeout: float | None,
         framework: Framework,
-        given_up: threading.Event,
+        wanted: _Wanted,
     ) -> Iterator[View]:
-        waiting = _Waiting(at_least, timeout, given_up, self._closed)
+        self._check_process()
+        waiting = _Waiting(at_least, timeout, wanted, self._closed)
         with waiting.turn(self._turns):
             number, landed = self._fetched(waiting, view=framework)
         arrays: dict[str, Any] = {}
@@ -246,7 +255,9 @@ class Subscriber:
     def close(self) -> None:
         """Closes what it has opened. The parameters stay as they are, and a pull that is under way
         ends with ``WeightsError``, unless it is about to fill them: a call of a publisher over a
-        channel that was given is waited for."""
+        channel that was given is waited for. In a forked child it does nothing."""
+        if lifetime.inherited(self._generation):
+            return
         self._closed.set()
         for source in self._sources:
             source.close()
@@ -263,15 +274,14 @@ class Subscriber:
 
     # ------------------------------------------------------------------------------------ one pull
 
-    def _pull(
-        self, at_least: int | None, timeout: float | None, given_up: threading.Event
-    ) -> Version:
-        waiting = _Waiting(at_least, timeout, given_up, self._closed)
+    def _pull(self, at_least: int | None, timeout: float | None, wanted: _Wanted) -> Version:
+        self._check_process()
+        waiting = _Waiting(at_least, timeout, wanted, self._closed)
         with waiting.turn(self._turns):
             self._touched = False
             try:
                 number, landed = self._fetched(waiting)
-                waiting.check()
+                waiting.may_write()
             except WeightsError as error:
                 if not self._touched:
                     raise
@@ -279,6 +289,12 @@ class Subscriber:
             version = self._written(number, landed)
             self._relayed(version)
             return version
+
+    def _check_process(self) -> None:
+        if why := lifetime.inherited(self._generation):
+            raise WeightsError(
+                grpc.StatusCode.FAILED_PRECONDITION, f"the subscriber cannot pull here: {why}"
+            )
 
     def _relayed(self, version: Version) -> None:
         """Under its own number, unless the trainer has begun anew, with smaller ones."""
@@ -477,6 +493,27 @@ class View(Mapping[str, Any]):
         return len(self._arrays)
 
 
+class _Wanted:
+    """Whether somebody waits for a pull. One that writes goes on to its end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards what follows
+        self._writes = False
+        self.given_up: Final = threading.Event()
+
+    def write(self) -> None:
+        """From now on, unless it was given up."""
+        with self._lock:
+            self._writes = not self.given_up.is_set()
+
+    def give_up(self) -> bool:
+        """False: it writes."""
+        with self._lock:
+            if not self._writes:
+                self.given_up.set()
+            return not self._writes
+
+
 class _Waiting:
     """For a version, by asking again and again: a publisher holds nothing, and no thread, for who
     waits. The pauses are a twentieth of what has been waited so far, at most 50 ms."""
@@ -485,7 +522,7 @@ class _Waiting:
         self,
         at_least: int | None,
         timeout: float | None,
-        given_up: threading.Event,
+        wanted: _Wanted,
         closed: threading.Event,
     ) -> None:
         """TypeError, ValueError."""
@@ -493,16 +530,21 @@ class _Waiting:
         self._timeout = timeout
         self._begun = time.monotonic()
         self._ends = ends_at(timeout)
-        self._given_up = given_up
+        self._wanted = wanted
         self._closed = closed
         self._newest = 0
 
     def check(self) -> None:
         """WeightsError: the pull was given up, or the subscriber closed."""
-        if self._given_up.is_set():
+        if self._wanted.given_up.is_set():
             raise PullTimeoutError(grpc.StatusCode.CANCELLED, "the pull was given up")
         if self._closed.is_set():
             raise _was_closed()
+
+    def may_write(self) -> None:
+        """What ``check`` raises. From now on the pull is not given up any more."""
+        self._wanted.write()
+        self.check()
 
     @contextlib.contextmanager
     def turn(self, turns: Turn) -> Iterator[None]:
@@ -540,7 +582,7 @@ class _Waiting:
         waited = time.monotonic() - self._begun
         pause = min(max(waited / 20, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         left = self.left()
-        self._given_up.wait(pause if left is None else min(pause, left))
+        self._wanted.given_up.wait(pause if left is None else min(pause, left))
 
 
 _TORN: Final = "the parameters hold parts of two versions now: pull again"
