@@ -102,7 +102,7 @@ def inherited(*calls: Callable[[], object]) -> list[str]:
                 signal.alarm(30)
                 try:
                     call()
-                except Exception as error:  # noqa: PERF203
+                except Exception as error:
                     found.append(f"{type(error).__name__}: {error}")
                 else:
                     found.append("")

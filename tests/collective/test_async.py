@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from tests.collective.ranks import results
 
 from tensorwire.collective import Group, GroupError, Work
-from tensorwire.collective.work import Lines
+from tensorwire.collective.work import Line, Lines
 
 
 def calls(group: Group) -> dict[str, Callable[..., Any]]:
@@ -212,3 +213,17 @@ def test_lines_have_threads_while_there_is_something_in_them(
     assert lines.begin("c", lambda: 8).wait() == 8
     lines.close()
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("kind", [Line, Lines])
+def test_a_callback_waits_for_what_has_its_turn_at_once(kind: type[Line] | type[Lines]) -> None:
+    made = kind("line of a test")
+    key = () if isinstance(made, Line) else ("a",)
+    begin, in_turn = partial(made.begin, *key), partial(made.in_turn, *key)
+    go, found = threading.Event(), []
+    first = begin(go.wait)
+    first.future().add_done_callback(lambda _: found.append(in_turn(lambda: 7)))
+    behind = begin(lambda: list(found))
+    go.set()
+    assert behind.wait(10) == [7]
+    made.close()

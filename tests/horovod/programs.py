@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch._dynamo  # optimizers import it at their first use, in each rank that is forked
 
 import tensorwire.horovod.torch as hvd
@@ -91,12 +92,20 @@ def begun_and_grouped() -> Any:
         (torch.stack(in_place), [[3, 2], [2, 2], [2, 2], [3, 2], [3, 2], [2, 2], [1, 0]]),
         (hvd.allreduce(mine, op=hvd.Min), [1, 0]),
         (hvd.allreduce(mine.long(), op=hvd.Min), [1, 0]),
+        # Divided and scaled at once: 3 / 2 is no whole number.
+        (hvd.allreduce(mine.long(), postscale_factor=2.0), [3, 2]),
+        (hvd.reducescatter(mine.long(), postscale_factor=2.0), [[3], [2]][rank]),
         (torch.stack(end(hvd.grouped_allreduce_async(both[:1] * 2))), [[1.5, 1]] * 2),
         (end(hvd.broadcast_async(mine, 1)), [2, 2]),
         (end(hvd.allgather_async(some)), [1, 2, 2]),
         *zip(hvd.grouped_allgather([some, both[1]]), ([1, 2, 2], [1, 0, 2, 2]), strict=True),
         *zip(end(hvd.grouped_allgather_async(both)), [[1, 0, 2, 2]] * 2, strict=True),
-        (end(hvd.alltoall_async(rows)), [[0, 1, 10, 11], [2, 3, 12, 13]][rank]),
+        (hvd.alltoall(rows), [[0, 1, 10, 11], [2, 3, 12, 13]][rank]),
+        *zip(
+            end(hvd.alltoall_async(rows)),
+            [[[0, 1, 10, 11], [2, 3, 12, 13]][rank], [2, 2]],
+            strict=True,
+        ),
         (uneven, [[0, 10], [1, 2, 3, 11, 12, 13]][rank]),
         (counts, [[1, 1], [3, 3]][rank]),
         (end(hvd.reducescatter_async(rows, op=hvd.Sum)), [[10, 12], [14, 16]][rank]),
@@ -263,6 +272,39 @@ def sets() -> Any:
     hvd.barrier()
     everybody = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()  # not the first for some
     return [both.process_set_id, both.rank(), found, everybody, hvd.remove_process_set(both)]
+
+
+def set_that_fails() -> Any:
+    """The group of the first two ranks fails, and no other one. What is said on each rank, and what
+    a sum then is of the job made anew."""
+    both = hvd.add_process_set([0, 1])
+    running = process.runtime()
+    if hvd.rank() == 0:
+        running._groups[1].abort("the two have had enough")
+    mine = both if both.included() else hvd.global_process_set
+    said = refused(
+        lambda: hvd.allreduce(torch.ones(1), name="a", process_set=mine), hvd.HorovodInternalError
+    )
+    process.regroup()
+    return [said, hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()]
+
+
+def numbers() -> Any:
+    """Ranks as NumPy and PyTorch have them. What is none, and what cannot be told to others, is
+    refused, and the job goes on."""
+    mine = torch.tensor([hvd.rank()])
+    some = hvd.add_process_set(np.arange(2))
+    others: Any = [np.int64(1), np.array(1), torch.tensor(1)]
+    found = [hvd.broadcast(mine, each).item() for each in others]
+    if some.included():
+        found += [hvd.broadcast(mine, each, process_set=some).item() for each in others]
+    root: Any = 0.5
+    said = [
+        refused(lambda: hvd.broadcast(mine, root), TypeError),
+        refused(lambda: hvd.add_process_set([root]), TypeError),
+        refused(lambda: hvd.allreduce(mine, name="\ud800")),
+    ]
+    return [found, said, hvd.allreduce(mine, op=hvd.Sum).item()]
 
 
 def sets_of_another_job() -> Any:
@@ -531,14 +573,18 @@ def bits() -> list[str]:
     return found
 
 
-def main(program: str) -> None:
+def tell(program: Callable[[], Any]) -> None:
     """Prints what it returns, or why it has failed."""
     torch.set_num_threads(1)
     hvd.init()
     try:
-        outcome = (True, globals()[program]())
+        outcome = (True, program())
     except BaseException:
         outcome = (False, traceback.format_exc())
     finally:
         hvd.shutdown()
     print(json.dumps(outcome))
+
+
+def main(program: str) -> None:
+    tell(globals()[program])

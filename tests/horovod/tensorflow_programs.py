@@ -354,6 +354,24 @@ def batch_norm() -> list[float]:
     return [float(tf.reduce_max(tf.abs(each - other))) for each, other in pairs]
 
 
+def masked_batch_norm() -> list[Any]:
+    """Mean and variance of ones on rank 0 and fives on rank 1, of which a mask leaves four and one,
+    four and none, or none at all; and whether gradients are numbers."""
+    rank = hvd.rank()
+    found: list[Any] = []
+    for counts in ([4, 1], [4, 0], [0, 0]):
+        synced = hvd.SyncBatchNormalization(momentum=0.0)
+        inputs = tf.fill([1, 4, 1], [1.0, 5.0][rank])
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            mask = tf.constant([[i < counts[rank] for i in range(4)]])
+            squares = tf.square(tf.function(synced)(inputs, training=True, mask=mask))
+        numbers = tf.math.is_finite(tape.gradient(squares, inputs))
+        moments = [float(each[0]) for each in (synced.moving_mean, synced.moving_variance)]
+        found.append([*moments, bool(tf.reduce_all(numbers))])
+    return found
+
+
 def going_on_alone(before_the_end: Callable[[], None]) -> list[Any]:
     """Rank 1 is killed, in an uneven step; the other one begins it again without it."""
     weights = tf.Variable([1.0, 2.0])
@@ -429,6 +447,7 @@ def everything() -> dict[str, Any]:
         "best": best_model(),
         "passes": [in_two_passes(average=False), in_two_passes(average=True)],
         "batch_norm": batch_norm(),
+        "masked": masked_batch_norm(),
         "local layers": with_local_layers(),
     }
     result["alone"] = going_on_alone(lambda: print(json.dumps((True, result)), flush=True))
@@ -452,6 +471,7 @@ def of_keras() -> list[Any]:
         kept_by_keras(),
         with_local_layers(),
         best_model(),
+        masked_batch_norm(),
     ]
 
 

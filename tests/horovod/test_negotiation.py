@@ -189,6 +189,21 @@ def test_what_no_operation_takes(request_: Request, words: str) -> None:
     assert not response.unsupported
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        allreduce("a", root=np.int64(1)),
+        allreduce("a", root=1.5),
+        allreduce("a", numbers=(1 << 64,)),
+        allreduce("\ud800"),
+    ],
+)
+def test_what_others_could_not_read_is_refused(request_: Request) -> None:
+    negotiation.check(allreduce("a"))
+    with pytest.raises(ValueError, match="cannot be told to the other ranks"):
+        negotiation.check(request_)
+
+
 def test_what_is_cached_is_named_when_it_stalls() -> None:
     ranks = Ranks(2)
     ranks.add(allreduce("a"), allreduce("a"))

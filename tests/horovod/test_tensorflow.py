@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -75,6 +76,11 @@ def assert_best_model(first: list[Any], second: list[Any]) -> None:
     assert second[3] == first[3]
 
 
+def assert_masked(found: list[list[Any]]) -> None:
+    wanted = [[9 / 5, 2.56, True], [1.0, 0.0, True], [0.0, 0.0, True]]
+    assert found == [pytest.approx(each, abs=1e-5) for each in wanted]
+
+
 @pytest.mark.timeout(120)
 def test_tensorflow_and_keras() -> None:
     first, second = ranks.results("everything", 2, "tests.horovod.tensorflow_programs")
@@ -117,6 +123,7 @@ def test_tensorflow_and_keras() -> None:
         assert found["object"] == [1]
         assert found["tape"][0] < 1e-6
         assert_local_layers(found["local layers"], rank, passes=2)
+        assert_masked(found["masked"])
     assert first["some"] == [False, -1, 1, True, False, [3.0], 1]
     assert second["some"] == [True, 0, 1, *[[2.0]] * 3, True, False, [3.0], [2.0], 1]
     assert first["tape"][1:] == second["tape"][1:]
@@ -135,17 +142,41 @@ def test_keras_2() -> None:
     pytest.importorskip("tf_keras")
     module = "tests.horovod.keras2_programs"
     first, second = ranks.results("of_keras", 2, module, TF_USE_LEGACY_KERAS="1")
-    package, said, tape, trained, batch_norm, kept, local_layers, best = first
+    package, said, tape, trained, batch_norm, kept, local_layers, best, masked = first
     assert package == "tf_keras"
     assert said == "backward_passes_per_step needs the optimizers of Keras 3"
     assert max(tape[0], second[2][0]) < 1e-6
     assert trained == second[3]
     assert trained[0] == pytest.approx([0.0075, 0.01])
     assert max(*batch_norm, *second[4]) < 1e-3
+    assert_masked(masked)
+    assert_masked(second[8])
     assert_local_layers(local_layers, 0, passes=1)
     assert_local_layers(second[6], 1, passes=1)
     assert_best_model(best, second[7])
     assert kept == second[5] == [[1, 2], 3, 0, True]
+
+
+def rates(**how: Any) -> list[float]:
+    """Of two batches of each of three epochs; 3 is what it is before."""
+    made = import_module("tensorwire.horovod.tensorflow.keras").callbacks
+    callback = made.LearningRateScheduleCallback(2.0, **how)
+    optimizer = SimpleNamespace(learning_rate=3.0)
+    callback.set_model(SimpleNamespace(optimizer=optimizer))
+    found = []
+    for epoch in range(3):
+        callback.on_epoch_begin(epoch)
+        for batch in range(2):
+            callback.on_train_batch_begin(batch)
+            found.append(optimizer.learning_rate)
+    return found
+
+
+def test_a_constant_multiplier_is_a_decay() -> None:
+    assert rates(multiplier=0.25, start_epoch=1) == [3.0, 3.0, 2.0, 2.0, 0.5, 0.5]
+    each_batch = rates(multiplier=0.25, end_epoch=2, staircase=False, steps_per_epoch=2)
+    assert each_batch == [2.0, 1.0, 0.5, 0.25, 0.25, 0.25]
+    assert rates(multiplier=lambda epoch: epoch) == [0.0, 0.0, 2.0, 2.0, 4.0, 4.0]
 
 
 @pytest.mark.parametrize("module", ["", ".callbacks", ".elastic"])

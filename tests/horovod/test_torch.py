@@ -139,6 +139,24 @@ def test_process_sets() -> None:
     assert third == [1, -1, None, [3.0], True]
 
 
+def test_a_process_set_that_fails_ends_the_job_for_all_ranks() -> None:
+    for said, total in results("set_that_fails", 3):
+        assert "process set 1, which numbers the ranks [0, 1] from 0: rank 0" in said
+        assert said.endswith("the two have had enough")
+        assert total == [3.0]
+
+
+def test_ranks_are_numbers_of_any_kind() -> None:
+    for rank, (found, said, total) in enumerate(results("numbers", 3)):
+        assert found == [1] * (6 if rank < 2 else 3)
+        assert said[:2] == [
+            "a root is a whole number, not 0.5",
+            "a rank is a whole number, not 0.5",
+        ]
+        assert "cannot be told to the other ranks: 'utf-8' codec can't encode" in said[2]
+        assert total == 3
+
+
 def test_a_process_set_ends_with_its_job_and_can_be_added_again() -> None:
     for rank, found in enumerate(results("sets_of_another_job")):
         said, *others = found
@@ -199,6 +217,27 @@ def test_adasum_reduces_once_there_are_others() -> None:
 def test_several_passes_for_a_step() -> None:
     first, second = results("train_passes")
     assert first == second
+
+
+OPTIMIZERS = "tests.horovod.optimizer_programs"
+
+
+def test_a_scheduler_of_the_inner_optimizer_keeps_its_groups() -> None:
+    assert results("scheduled", 2, OPTIMIZERS) == [[[[0.5, 0.25, 0.25], True]] * 2] * 2
+
+
+def test_sparse_gradients_that_are_reduced_as_dense_ones_are_sparse_again() -> None:
+    first, second = results("train_sparse", 2, OPTIMIZERS)
+    assert first == second
+    wanted = [[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.5]]
+    assert first[0] == [[1, each] for each in wanted]
+
+
+def test_one_operation_that_fails_does_not_abandon_others() -> None:
+    for said, gradient, tensor in results("one_of_two_fails", 2, OPTIMIZERS):
+        assert ["ranks disagree on the shapes" in each for each in said] == [True, True]
+        assert gradient == [1.5, 1.5]
+        assert tensor == [[1.0, 1.0]] * 3
 
 
 def test_a_rank_that_dies_is_named() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tests.torch import detail, hooks, parallelism, programs
+from tests.torch import detail, expanded, hooks, parallelism, programs
 from tests.torch.ranks import Ranks, loads_back_ends
 
 import torch
@@ -148,6 +148,10 @@ def test_a_back_end_for_both_kinds_of_devices(two: Ranks) -> None:
 def test_groups_and_objects(two: Ranks) -> None:
     wanted = (3.0, [{"rank": 0}, {"rank": 1}], ["from 0"], "tensorwire")
     assert two.results(programs.groups_and_objects) == [wanted] * 2
+
+
+def test_a_root_gives_a_tensor_that_cannot_be_written(two: Ranks) -> None:
+    assert two.results(expanded.broadcast) == [[[7.0] * 3] * 2] * 2
 
 
 def test_operations_keep_their_order(two: Ranks) -> None:

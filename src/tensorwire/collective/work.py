@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 T = TypeVar("T")
 _futures = threading.Lock()  # held while a work ends, or gets a future
+_served = threading.local()  # .jobs: those that this thread runs
 
 
 class Work(Generic[T]):
@@ -66,6 +67,8 @@ class Work(Generic[T]):
         return self._ended
 
     def future(self) -> Future[T]:
+        """Callbacks may wait for operations: these go before what has been begun already, where
+        the callback was there before this one ended. What they begin they do not wait for."""
         with _futures:
             if self._future is not None:
                 return self._future
@@ -113,10 +116,12 @@ class Line:
         return work
 
     def in_turn(self, job: Callable[[], T]) -> T:
-        """Runs it by the caller's thread, or behind what has been begun before."""
+        """Runs it by the caller's thread, or behind what has been begun before. A callback of a
+        work's future, which the line's own thread runs, cannot wait for what is behind it: its job
+        goes before that."""
         with self._lock:
-            idle = self._waiting == 0
-        return job() if idle else self.begin(job).wait()
+            at_once = self._waiting == 0 or _serves(self._jobs)
+        return job() if at_once else self.begin(job).wait()
 
     def close(self) -> None:
         """Waits for what has been begun."""
@@ -128,6 +133,7 @@ class Line:
             thread.join()
 
     def _run(self) -> None:
+        _served.jobs = self._jobs
         while (item := self._jobs.get()) is not None:
             _run(item, self._over)
             del item
@@ -176,7 +182,10 @@ class Lines:
 
     def in_turn(self, key: Hashable, job: Callable[[], T]) -> T:
         """As :meth:`Line.in_turn`."""
-        return job() if self.idle(key) else self.begin(key, job).wait()
+        with self._lock:
+            jobs = self._jobs.get(key)
+        at_once = jobs is None or _serves(jobs)
+        return job() if at_once else self.begin(key, job).wait()
 
     def idle(self, key: Hashable) -> bool:
         """Whether nothing of that key is under way."""
@@ -193,6 +202,7 @@ class Lines:
 
     def _run(self, key: Hashable, jobs: deque[_Job]) -> None:
         more = True
+        _served.jobs = jobs
 
         def over() -> None:
             nonlocal more
@@ -206,6 +216,11 @@ class Lines:
             _run(jobs[0], over)
         with self._lock:
             self._threads.discard(threading.current_thread())
+
+
+def _serves(jobs: object) -> bool:
+    """Whether the current thread is the one that runs them."""
+    return getattr(_served, "jobs", None) is jobs
 
 
 def _run(item: _Job, over: Callable[[], None]) -> None:

@@ -65,10 +65,10 @@ def begin(
         process.identifier(process_set),
         tuple((array.dtype.name, array.shape) for array in arrays),
         op,
-        root,
+        process.whole("a root", root),
         float(prescale),
         float(postscale),
-        tuple(numbers),
+        tuple(process.whole("a number of rows", each) for each in numbers),
     )
     return process.runtime().submit(request, arrays, outputs)
 

@@ -90,6 +90,16 @@ class _Cached:
 _DECODER: Final = msgspec.msgpack.Decoder(tuple[Request, ...])
 
 
+def check(request: Request) -> None:
+    """ValueError for one that ``message()`` cannot say, or that others could not read."""
+    try:
+        _DECODER.decode(msgspec.msgpack.encode([request]))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise ValueError(
+            f"{request.kind} of {request.name!r} cannot be told to the other ranks: {error}"
+        ) from error
+
+
 class Negotiator:
     def __init__(self, rank: int, size: int, capacity: int = 1024) -> None:
         """``capacity``: of the cache, in requests; the same on all ranks."""

@@ -53,6 +53,15 @@ def _scale(array: Array, factor: float) -> None:
         np.multiply(array, factor, out=array, casting="unsafe")
 
 
+def _in_one_step(request: Request, array: Array, ranks: int) -> tuple[Op, float]:
+    """What reduces, and by what its result is then multiplied. Of whole numbers an average with a
+    factor is a sum with another one, as Horovod has it: two steps would cut fractions off twice."""
+    if request.op == "average" and request.postscale != 1.0 and array.dtype.kind in "iu":
+        return "sum", request.postscale / ranks
+    op: Op = request.op  # type: ignore[assignment]
+    return op, request.postscale
+
+
 def _reduce(group: Group, array: Array, out: Array, request: Request) -> None:
     """Any size; ``out`` may be ``array``."""
     whole = array.dtype.kind in "iu"
@@ -65,9 +74,9 @@ def _reduce(group: Group, array: Array, out: Array, request: Request) -> None:
         array = out
     if array.size == 0:
         return
-    op: Op = request.op  # type: ignore[assignment]
+    op, scale = _in_one_step(request, array, group.size)
     group.all_reduce(array, op, factor=factor, out=out)
-    _scale(out, request.postscale)
+    _scale(out, scale)
 
 
 def allreduce(
@@ -139,8 +148,9 @@ def reducescatter(group: Group, array: Array, request: Request) -> Array:
     by_shares = array.size > 0 and request.op != "adasum"  # that is of all rows
     if by_shares and request.prescale == 1.0:
         rows = None if min(counts) == max(counts) else counts
-        out: Array = group.reduce_scatter(array, request.op, rows=rows)  # type: ignore[call-overload]
-        _scale(out, request.postscale)
+        op, scale = _in_one_step(request, array, group.size)
+        out: Array = group.reduce_scatter(array, op, rows=rows)
+        _scale(out, scale)
         return out
     reduced = np.empty_like(array)
     _reduce(group, array, reduced, request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import operator
 import os
 import shutil
 import socket
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 import grpc
 import numpy as np
@@ -30,6 +31,7 @@ from tensorwire.launch import place
 _OPERATION_SECONDS: Final = 1800.0
 _guard: Final = threading.RLock()
 _times = 0  # that init() has joined a group: each needs keys of its own
+_leaves = False  # whether shutdown() is called at exit
 _job: _Job | None = None
 
 
@@ -182,12 +184,21 @@ def _settings() -> Settings:
     )
 
 
+def whole(what: str, value: SupportsIndex) -> int:
+    """As an integer of Python, which others can be told: it may be one of NumPy's, or a tensor
+    without axes. TypeError for what is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is a whole number, not {value!r}") from None
+
+
 class ProcessSet:
     """Ranks that do an operation without the others. It ends with the group of all ranks, and can
     then be added again."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
-        self.ranks: list[int] | None = sorted(set(ranks))
+        self.ranks: list[int] | None = sorted({whole("a rank", each) for each in ranks})
         self.process_set_id: int | None = None
         self._runtime: weakref.ref[Runtime] | None = None  # in which it has that number
 
@@ -232,22 +243,24 @@ def identifier(process_set: ProcessSet) -> int:
 
 def init(comm: Sequence[int] | None = None, process_sets: Any = None) -> None:
     """Returns once all ranks have come. ``process_sets``: to be added, the same on all ranks."""
-    global _job, _times
+    global _job, _leaves, _times
     if comm:
         raise ValueError("init(comm=) is not supported: start the ranks that take part")
     with _guard:
         if _job is not None:
             return
-        _times += 1
-        meeting = _Meeting(place.find(os.environ), _times)
+        meeting = _Meeting(place.find(os.environ), _times + 1)
         try:
-            _job = _Job(meeting, meeting.enter())
+            group = meeting.enter()
+            _times += 1
+            _job = _Job(meeting, group)
         except BaseException:
             meeting.close()
             raise
         global_process_set.ranks = list(range(_job.size))
-        if _times == 1:
+        if not _leaves:
             atexit.register(shutdown)
+            _leaves = True
     if process_sets is not None and process_sets != "dynamic":
         for each in process_sets:
             add_process_set(each)

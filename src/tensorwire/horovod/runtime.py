@@ -82,7 +82,9 @@ class Runtime:
         outputs: Sequence[Array] | None = None,
     ) -> Future[Any]:
         """The future has the resulting arrays. HorovodInternalError for a name that is outstanding
-        already, or when the group has come to its end."""
+        already, or when the group has come to its end; ValueError for what the others cannot be
+        told: the thread, which all share, would fail of it."""
+        negotiation.check(request)
         entry = _Entry(request, Tensors(inputs, outputs), Future())
         with self._lock:
             if self._over:
@@ -128,6 +130,8 @@ class Runtime:
             self._cycles()
         except GroupError as error:
             why = str(error)
+            # It may be that of a process set: the ranks outside of it would wait for ever.
+            self._groups[0].abort(why)
         except BaseException as error:  # the others would wait for ever
             why = f"rank {self.rank}: {type(error).__name__}: {error}"
             log.exception("tensorwire.horovod has come to its end")
@@ -233,7 +237,18 @@ class Runtime:
         elif kind == negotiation.REMOVE_PROCESS_SET:
             self._remove_process_set(batch[0])
         elif self.rank in self._negotiator.members[batch[0].key[0]]:
-            self._move(batch)
+            try:
+                self._move(batch)
+            except GroupError as error:
+                raise self._explained(error, batch[0].key[0]) from None
+
+    def _explained(self, error: GroupError, process_set: int) -> GroupError:
+        """One of a process set has that one's numbers of ranks."""
+        if process_set == 0:
+            return error
+        ranks = list(self._negotiator.members[process_set])
+        where = f"process set {process_set}, which numbers the ranks {ranks} from 0"
+        return GroupError(error.code, f"{where}: {error}")
 
     def _move(self, batch: list[Response]) -> None:
         kind, process_set = batch[0].kind, batch[0].key[0]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from tensorwire.horovod.asking import Adasum
 from tensorwire.horovod.process import ProcessSet
+from tensorwire.horovod.torch import in_place
 from tensorwire.horovod.torch.operations import grouped_allreduce_async_, synchronize
 
 Parameter = Any
@@ -73,6 +74,10 @@ class AdasumDeltas:
         result = super().step(closure)  # type: ignore[misc]
         self._deltas.reduce(starts)
         return result
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        with in_place.kept(self):
+            super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
 
     def synchronize(self) -> None:
         """Nothing: gradients stay those of this rank."""

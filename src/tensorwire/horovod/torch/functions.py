@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import numpy as np
 import torch
 from tensorwire.horovod import process, trees
 from tensorwire.horovod.process import ProcessSet, global_process_set
+from tensorwire.horovod.torch import in_place
 from tensorwire.horovod.torch.operations import (
     allgather_async,
     broadcast_,
     broadcast_async_,
+    finished,
     synchronize,
 )
 
@@ -31,15 +34,15 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         for name, tensor in named
         if isinstance(tensor, torch.Tensor)
     ]
-    for handle in handles:
-        synchronize(handle)
+    finished(partial(synchronize, handle) for handle in handles)
 
 
 def broadcast_optimizer_state(optimizer: Any, root_rank: int, model: Any = None) -> None:
     """The root's state, whether or not an optimizer has made a step."""
     state = broadcast_object(optimizer.state_dict(), root_rank, "optimizer_state")
     if process.rank() != root_rank:
-        optimizer.load_state_dict(state)
+        with in_place.kept(optimizer):
+            optimizer.load_state_dict(state)
 
 
 def _marked(leaf: Any) -> Any:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial, update_wrapper
 from typing import Any, Final, ParamSpec
 
 import numpy as np
@@ -112,13 +112,28 @@ def synchronize(handle: Handle) -> Any:
     return handle.result()
 
 
+def finished(calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    """What they return. Each waits for an operation, and all are called, whatever one of them
+    raises: arrays of an operation that is under way are not the caller's yet. The first exception
+    is raised once all have ended."""
+    results, errors = [], []
+    for call in calls:
+        try:
+            results.append(call())
+        except Exception as error:  # noqa: PERF203
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return results
+
+
 def _blocking(begin: Callable[P, Handle]) -> Callable[P, Any]:
     """The same operation, which waits for its result and returns that."""
 
     def operation(*arguments: P.args, **named: P.kwargs) -> Any:
         return synchronize(begin(*arguments, **named))
 
-    functools.update_wrapper(operation, begin)
+    update_wrapper(operation, begin)
     operation.__name__ = operation.__qualname__ = begin.__name__.replace("_async", "")
     return operation
 
@@ -270,10 +285,10 @@ def sparse_allreduce_async(
     ranks = process_set.size()
 
     def finish() -> Tensor:
-        found = synchronize(values)
+        places, found = finished(partial(synchronize, each) for each in (indices, values))
         if op == Average:
             found = found / ranks
-        return torch.sparse_coo_tensor(synchronize(indices).t(), found, tensor.size())
+        return torch.sparse_coo_tensor(places.t(), found, tensor.size())
 
     return finish
 
@@ -409,7 +424,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """The result is the rows received and, where ``splits`` are given, how many of each rank."""
+    """The result is the rows received and how many of each rank, also without ``splits``."""
     array = _array(tensor)
     rows = array.shape[0] if array.ndim else 0
     kind = negotiation.ALLTOALL
@@ -422,8 +437,7 @@ def alltoall_async(
     )
 
     def finish(results: list[Array]) -> Any:
-        found = _tensor(results[0], tensor)
-        return found if splits is None else (found, torch.from_numpy(results[1]))
+        return _tensor(results[0], tensor), torch.from_numpy(results[1])
 
     return Handle(future, finish)
 

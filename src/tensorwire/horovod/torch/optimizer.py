@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from tensorwire.horovod.asking import Adasum, Average
 from tensorwire.horovod.process import ProcessSet, global_process_set
+from tensorwire.horovod.torch import in_place
 from tensorwire.horovod.torch.adasum import AdasumDeltas, Deltas
 from tensorwire.horovod.torch.compression import Compression
 from tensorwire.horovod.torch.operations import (
     Handle,
+    finished,
     grouped_allreduce_async_,
     sparse_allreduce_async,
     synchronize,
@@ -47,6 +49,7 @@ class _Gradients:
         self._op = op
         self._scales = (1 / predivide, predivide) if op == Average else (1.0, 1.0)
         self._sparse_as_dense = sparse_as_dense
+        self._sparse_axes: dict[Parameter, int] = {}  # how many, of those that have had some
         self._process_set = process_set
         self._made: Counter[Parameter] = Counter()
         self._begun: dict[Bucket, list[Callable[[], None]]] = {}
@@ -81,7 +84,11 @@ class _Gradients:
     def _begin(self, bucket: Bucket) -> None:
         for each in bucket:
             if each.grad is None:  # not on this rank's way; it may be on another one's
-                each.grad = torch.zeros_like(each)
+                zeros = torch.zeros_like(each)
+                axes = self._sparse_axes.get(each)
+                each.grad = zeros if axes is None else zeros.to_sparse(axes)
+            elif each.grad.is_sparse:
+                self._sparse_axes[each] = each.grad.sparse_dim()
         sparse = [each for each in bucket if each.grad.is_sparse and not self._sparse_as_dense]
         dense = [each for each in bucket if each not in set(sparse)]
         self._begun[bucket] = [self._begin_sparse(each) for each in sparse]
@@ -99,9 +106,8 @@ class _Gradients:
         return finish
 
     def _begin_dense(self, parameters: list[Parameter]) -> Callable[[], None]:
-        gradients = [
-            each.grad.to_dense() if each.grad.is_sparse else each.grad for each in parameters
-        ]
+        sparse = {each for each in parameters if each.grad.is_sparse}
+        gradients = [each.grad.to_dense() if each in sparse else each.grad for each in parameters]
         packed = [self._compression.compress(each) for each in gradients]
         handle: Handle = grouped_allreduce_async_(
             [tensor for tensor, _ in packed],
@@ -116,6 +122,8 @@ class _Gradients:
             results = synchronize(handle)
             for each, result, (_, context) in zip(parameters, results, packed, strict=True):
                 gradient = self._compression.decompress(result, context)
+                if each in sparse:  # its optimizer may take no others
+                    gradient = gradient.to_sparse(self._sparse_axes[each])
                 if gradient is not each.grad:
                     each.grad = gradient
 
@@ -129,8 +137,7 @@ class _Gradients:
                 self._begin(bucket)
         begun = list(self._begun.values())
         self.reset()
-        for finish in (finish for each in begun for finish in each):
-            finish()
+        finished(finish for each in begun for finish in each)
 
 
 class _Distributed:
@@ -178,7 +185,8 @@ class _Distributed:
         self._gradients.reset()
         self._synchronized = False
         self._should_synchronize = True
-        super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
+        with in_place.kept(self):
+            super().load_state_dict(*args, **kwargs)  # type: ignore[misc]
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         self._gradients.passes = passes

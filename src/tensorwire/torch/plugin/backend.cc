@@ -238,10 +238,10 @@ Backend::Handle Backend::broadcast(Tensors& tensors, const c10d::BroadcastOption
   check_root(options.rootRank);
   const tw_collective call = moving(TW_BROADCAST, tensor, options.rootRank);
   return begin(OpType::BROADCAST, "tensorwire:broadcast", options, tensor.device(), tensors,
-               [=, group = group()](const tw_wait& wait, tw_status* status) {
+               [=, group = group(), rank = getRank()](const tw_wait& wait, tw_status* status) {
                  const at::Tensor memory = room(tensor, true);
                  const int code = run(group, call, nullptr, &memory, wait, status);
-                 if (code == TW_OK) put_back(memory, tensor);
+                 if (code == TW_OK && call.root != rank) put_back(memory, tensor);
                  return code;
                });
 }

@@ -50,10 +50,10 @@ class MetricAverageCallback(_Callback):  # type: ignore[misc]
 
 class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
     """From ``start_epoch`` until ``end_epoch`` the learning rate is ``initial_lr`` times
-    ``multiplier``: a number, or a function of the epoch. With ``staircase`` it changes once an
-    epoch; otherwise with each batch, where the function gets a fraction of epochs, of
-    ``steps_per_epoch`` batches. ``momentum_correction`` has no effect: Keras compiles an
-    optimizer's momentum as a constant."""
+    ``multiplier``: a function of the epoch, or a number, to the power of the epochs since
+    ``start_epoch``. With ``staircase`` it changes once an epoch; otherwise with each batch, where
+    the epoch has a fraction, of ``steps_per_epoch`` batches. ``momentum_correction`` has no effect:
+    Keras compiles an optimizer's momentum as a constant."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
         self._multiplier = multiplier
         self._start = start_epoch
         self._end = end_epoch
-        self._staircase = staircase or not callable(multiplier)
+        self._staircase = staircase
         self._steps = steps_per_epoch
         self._epoch = 0
 
@@ -98,7 +98,10 @@ class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
         return int(steps)
 
     def _adjust(self, epoch: float) -> None:
-        factor = self._multiplier(epoch) if callable(self._multiplier) else self._multiplier
+        if callable(self._multiplier):
+            factor = self._multiplier(epoch)
+        else:
+            factor = self._multiplier ** (epoch - self._start)
         self.model.optimizer.learning_rate = self._initial * factor
 
 
