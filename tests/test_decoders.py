@@ -96,7 +96,7 @@ VALUE: Final = Value((0, 2), ("token",))
 DECODERS: Final = {
     "weights, description": _weights(wire.Description(ID, False, {"a": [SHARD]})),
     "weights, agreement": _weights(wire.Agreement(ID, ID, [SLICE], True, ID)),
-    "weights, pull": _weights(wire.Pull(ID, 1, 2, 3)),
+    "weights, pull": _weights(wire.Pull(ID, 1, 2, 3, 4, True)),
     "weights, pulled": _weights(wire.Pulled(1, 2, 3, [0], [(0, 4)], [7])),
     "weights, state": _weights(wire.State(ID, 1)),
     "remote, greeting": _remote(messages.Greeting(ID, 1)),

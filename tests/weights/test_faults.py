@@ -17,8 +17,9 @@ from tests.weights.other import channel, eventually, other, publisher
 
 import tensorwire
 from tensorwire import weights
-from tensorwire.weights import plan, wire
+from tensorwire.weights import holds, plan, source, wire
 from tensorwire.weights.source import Source, TornError
+from tensorwire.weights.versions import Stored
 
 SIZE = 1 << 20
 ROUNDS = 30
@@ -214,6 +215,85 @@ def test_torn_reads_are_found(transport: str, monkeypatch: pytest.MonkeyPatch) -
     assert torn > 0, "nothing was torn: the test has tested nothing"
 
 
+@pytest.mark.parametrize("mode", ["copy", "in_place"])
+@pytest.mark.parametrize("transport", HERE)
+def test_a_version_is_kept_between_the_calls_of_a_pull(
+    transport: str, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many newer ones are published meanwhile."""
+    monkeypatch.setattr(source, "BATCH_BYTES", SIZE)
+    params = {name: np.ones(SIZE, np.uint8) for name in "abc"}
+    mine = {name: np.zeros(SIZE, np.uint8) for name in "abc"}
+    made, server, port = publisher(params)
+    take = Source._take
+    calls: list[int] = []
+
+    def taken(self: Source, *arguments: Any) -> None:
+        take(self, *arguments)
+        calls.append(made.version)
+        for _ in range(3):
+            for array in params.values():
+                array += 1
+            made.publish()
+
+    with weights.Subscriber(channel(port, transport), mine, mode=mode) as subscriber:
+        made.publish()
+        monkeypatch.setattr(Source, "_take", taken)
+        assert subscriber.pull(timeout=30).number == 1
+        assert len(calls) == 3
+        assert all((array == 1).all() for array in mine.values())
+        assert not list(made._holds)  # nor is anything kept for it any more
+    server.stop(None)
+
+
+def test_few_versions_are_kept_for_readers_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = holds.Holds()
+    versions = [Stored(number, {}, {}) for number in range(1, 7)]
+    for ticket, version in enumerate(versions, 1):
+        held.keep(ticket, version)
+        held.keep(ticket + 10, version)
+    assert sorted(held) == [3, 4, 5, 6, 13, 14, 15, 16]
+    assert held.take(2) is None
+    assert held.take(13) is versions[2]
+    later = time.monotonic() + 61
+    monkeypatch.setattr(holds, "monotonic", lambda: later)
+    held.keep(20, versions[0])
+    assert list(held) == [20]
+
+
+def test_an_update_waits_for_a_reader_between_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "BATCH_BYTES", SIZE)
+    params = {name: np.ones(SIZE, np.uint8) for name in "ab"}
+    mine = {name: np.zeros(SIZE, np.uint8) for name in "ab"}
+    made, server, port = publisher(params, mode="in_place")
+    take = Source._take
+    threads: list[threading.Thread] = []
+
+    def update() -> None:
+        with made.update(timeout=threading.TIMEOUT_MAX):
+            for array in params.values():
+                array += 1
+
+    def taken(self: Source, *arguments: Any) -> None:
+        take(self, *arguments)
+        if not threads:
+            threads.append(threading.Thread(target=update, daemon=True))
+            threads[0].start()
+            eventually(lambda: made._updating)
+
+    with weights.Subscriber(channel(port, "tcp"), mine) as subscriber:
+        made.publish()
+        monkeypatch.setattr(Source, "_take", taken)
+        assert subscriber.pull(timeout=30).number == 1
+        assert all((array == 1).all() for array in mine.values())
+        threads[0].join(30)
+        assert subscriber.pull(at_least=2, timeout=30).number == 2
+        assert all((array == 2).all() for array in mine.values())
+    server.stop(None)
+
+
 def test_an_update_waits_for_readers() -> None:
     """At most its deadline; then they find out."""
     params = {"a": np.ones(SIZE, np.uint8)}
@@ -223,7 +303,7 @@ def test_an_update_waits_for_readers() -> None:
     parts = plan([described.layout], described.layout).parts
     agreement = wire.Agreement.of(described, parts, False)
     made._agree(agreement)
-    request = wire.Pull(agreement.digest, 0, 0, 0)
+    request = wire.Pull(agreement.digest, 0, 0, 0, 0, False)
     _, found, ticket, newest = made._begin(request)
     assert found is not None
     assert newest == 1

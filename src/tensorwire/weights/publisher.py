@@ -22,6 +22,7 @@ from tensorwire.service import ServiceError
 from tensorwire.tensors.errors import DecodeError
 from tensorwire.weights import wire
 from tensorwire.weights.errors import REFUSED, WeightsError
+from tensorwire.weights.holds import Holds
 from tensorwire.weights.parameters import Parameters
 from tensorwire.weights.planning import Shard, digest
 from tensorwire.weights.versions import Store, Stored, checksums, number_of
@@ -154,6 +155,7 @@ class Publisher:
         self._agreements: OrderedDict[bytes, wire.Agreement] = OrderedDict()
         self._tickets = 0
         self._reading: set[int] = set()  # tickets of those who read in place
+        self._holds = Holds()
         self._torn_below = 0  # tickets of readers that an update did not wait for
         self._updating = False
         self._closed = False
@@ -211,6 +213,7 @@ class Publisher:
             stored.prepare(agreements, before)
         with self._lock:
             self._open()
+            self._holds.expire()
             self._kept.append(stored)
             self._number = number
         return number
@@ -252,6 +255,7 @@ class Publisher:
         with self._lock:
             self._closed = True
             self._kept.clear()
+            self._holds.clear()
             self._agreements.clear()
         _core.trim()  # a version's memory is much, and nobody may need as much within a minute
 
@@ -371,19 +375,23 @@ class Publisher:
                 raise _anew("no such plan: agree on it again")
             self._agreements.move_to_end(request.plan)
             newest = self._kept[-1].number if self._kept else 0
-            found = next(
-                (
-                    each
-                    for each in reversed(self._kept)
-                    if each.number >= request.at_least and request.exactly in (0, each.number)
-                ),
-                None,
-            )
+            ticket, found = request.ticket, self._holds.take(request.ticket)
+            if found is None:
+                ticket = self._tickets = self._tickets + 1
+                found = next(
+                    (
+                        each
+                        for each in reversed(self._kept)
+                        if each.number >= request.at_least and request.exactly in (0, each.number)
+                    ),
+                    None,
+                )
             if found is not None:
-                self._tickets += 1
                 if self._in_place:
-                    self._reading.add(self._tickets)
-            return agreement, found, self._tickets, newest
+                    self._reading.add(ticket)
+                if request.more:
+                    self._holds.keep(ticket, found)
+            return agreement, found, ticket, newest
 
     def _end(self, ticket: int) -> None:
         with self._lock:
@@ -393,7 +401,7 @@ class Publisher:
     def _awaited(self) -> bool:
         """Lock held. Whether somebody reads who may still get all of one moment: who was not waited
         for once is not waited for again, or one that is stopped would delay each update."""
-        return any(ticket >= self._torn_below for ticket in self._reading)
+        return any(ticket >= self._torn_below for ticket in (*self._reading, *self._holds))
 
     def _intact(self, ticket: int) -> bool:
         with self._lock:

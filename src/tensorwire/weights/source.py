@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
+import msgspec
 import numpy as np
 
 from tensorwire import rpc, service, transports
@@ -86,6 +87,7 @@ class Landed:
     received in, or that the publisher has lent."""
 
     version: int
+    ticket: int = 0
     parts: list[Part] = field(default_factory=list)
     arrays: list[Array] = field(default_factory=list)
 
@@ -162,7 +164,8 @@ class Source:
         described = self.describe(left)
         landed = Landed(exactly)
         for batch in self._batches:
-            request = wire.Pull(batch.plan, at_least, landed.version, have)
+            more = batch is not self._batches[-1]
+            request = wire.Pull(batch.plan, at_least, landed.version, have, landed.ticket, more)
             if room is None or batch.rows or described.in_place:
                 reply = self._opened(self._call(self._asked, wire.encode(request), left, writable))
             else:
@@ -174,7 +177,8 @@ class Source:
         self, batch: Batch, request: wire.Pull, room: Room, left: Callable[[], float | None]
     ) -> tuple[wire.Pulled, list[Any]]:
         """What came, as far as possible in its room: what comes is known before."""
-        told = self._decoded(self._call(self._timed(left).look, wire.encode(request)), wire.Pulled)
+        looking = msgspec.structs.replace(request, more=True)
+        told = self._decoded(self._call(self._timed(left).look, wire.encode(looking)), wire.Pulled)
         if not told.version:
             raise NotThereError(told.newest)
         places: list[Any] = [None]
@@ -184,7 +188,9 @@ class Source:
             places.append(room(part))
             sizes.append(dtypes.itemsize_of(batch.dtypes[number]))
         into = [None, *(places[number] for number in wire_order(sizes))]
-        request = wire.Pull(batch.plan, told.version, told.version, request.have)
+        request = msgspec.structs.replace(
+            request, at_least=told.version, exactly=told.version, ticket=told.ticket
+        )
 
         def ask() -> Any:
             return service.with_options(self._timed(left), into=into).pull(wire.encode(request))
@@ -231,7 +237,7 @@ class Source:
             raise self._nonsense(f"{len(arrays)} arrays for {count} parts")
         if sums is not None and len(sums) != count:
             raise self._nonsense(f"{len(sums)} checksums for {count} parts")
-        landed.version = head.version
+        landed.version, landed.ticket = head.version, head.ticket
         parts = [self._part(batch, number) for number in head.parts]
         found = self._lent(batch, head, arrays) if batch.rows else arrays
         if not batch.rows:

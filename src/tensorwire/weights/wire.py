@@ -64,12 +64,16 @@ class Agreement(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 class Pull(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """plan: the digest of an agreement. Wanted is a version from ``at_least`` on, or ``exactly``
-    that one (0: any). have: what of this publisher the subscriber holds; 0: nothing."""
+    that one (0: any). have: what of this publisher the subscriber holds; 0: nothing. ticket: of an
+    earlier reply, of which this is to be the rest; 0: there was none. more: the subscriber will ask
+    for more of the version, which is kept until then."""
 
     plan: bytes
     at_least: int
     exactly: int
     have: int
+    ticket: int
+    more: bool
 
 
 class Pulled(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
