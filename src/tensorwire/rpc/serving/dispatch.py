@@ -86,8 +86,10 @@ class Dispatcher:
             try:
                 self._pool.submit(self._work)
             except Exception as error:
-                if self._waiting.remove(call):  # else the job of another call has taken it
-                    self._not_taken(call, error)
+                # Where the job of another call has taken it, that one has no job.
+                left = call if self._waiting.remove(call) else self._waiting.take()
+                if left is not None:
+                    self._not_taken(left, error)
 
     def _submit_elsewhere(self, call: _core.ServerCall, method: Method) -> None:
         """To the pool that the handler brings along. The limit has let the call in."""
