@@ -133,7 +133,8 @@ Ref<Access> Initiator::queue(Ref<Access> access) {
 Result<Ref<Access>> Initiator::submit(const AccessRequest& request, Hold&& hold, Notice&& told) {
   if (!closed_.ok()) return closed_;
   if (Status status = check(request); !status.ok()) return status;
-  auto access = queue(make_ref<Access>(request, std::move(hold), std::move(told)));
+  auto access = queue(make_ref<Access>(request, nullptr, Notice()));
+  access->adopt(std::move(hold), std::move(told));
   count(request.length * request.count);
   return access;
 }
@@ -148,7 +149,8 @@ Result<Ref<Access>> Initiator::submit(Ref<const AccessBatch> batch, std::optiona
   if (signal && !region(signal->region)) return no_such_region(signal->region);
   if (signal && value) signal->value = *value;
   const uint64_t bytes = batch->bytes();
-  auto access = queue(make_ref<Access>(std::move(batch), signal, std::move(hold), std::move(told)));
+  auto access = queue(make_ref<Access>(std::move(batch), signal, nullptr, Notice()));
+  access->adopt(std::move(hold), std::move(told));
   count(bytes);
   pass_flushes();
   return access;

@@ -38,6 +38,11 @@ class Access final : public RefCounted {
   // Good once it has ended.
   const Status& status() const { return status_; }
   Event& event() { return event_; }
+  // `hold` and `told` of an access that was made without.
+  void adopt(Hold&& hold, Notice&& told) noexcept {
+    hold_ = std::move(hold);
+    told_ = std::move(told);
+  }
   // Without the link's locks, once the machine has given it up.
   void finish();
 

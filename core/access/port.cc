@@ -35,6 +35,11 @@ Status hand_over(Transport& transport, wire::Region& region, const std::byte* da
   return {};
 }
 
+// For one more, so that push_back() cannot fail.
+void make_room(std::vector<Ref<Grant>>& grants) {
+  if (grants.size() == grants.capacity()) grants.reserve(2 * grants.size() + 1);
+}
+
 bool hands_over(const Link& link, uint64_t feature) {
   return link.profile().bulk == Bulk::kMap && (link.peer().features & feature) != 0;
 }
@@ -78,7 +83,9 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
   Status unhanded;
   if ((shared && maps_) || block) door = make_ref<Door>();
   bool backlog, starved = false;
-  std::vector<Ref<Grant>> left;  // let go of without the lock
+  // Let go of without the lock, as their owners may have leases of this link.
+  std::vector<Ref<Grant>> left;
+  Ref<Grant> granted;
   {
     Link::Sending sending(link_);
     if (Status status = usable(sending); !status.ok()) return status;
@@ -111,7 +118,8 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
       not_mapped(unhanded_, unhanded);
     }
     if (!door) block = nullptr;
-    target_.expose(make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block));
+    granted = make_ref<Grant>(region, data, std::move(hold), shared, door, device_, block);
+    target_.expose(granted);
     exposing.done();
     backlog = sending.backlog();
     // The peer may have been told, or not: the link, which then keeps the memory, is lost.
@@ -136,11 +144,12 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
 
 Result<Ref<Grant>> AccessPort::conceal(uint64_t region) {
   Ref<Grant> gone;
-  bool backlog, dead;
+  bool backlog, dead, starved;
   {
     Link::Sending sending(link_);
     for (const Ref<Grant>& grant : leaving_)
       if (grant->region.id == region) return grant;
+    make_room(leaving_);
     {
       // An answer that has begun is copied: meanwhile nothing that is received is stored there.
       const MutexLock places(place_mutex_);
@@ -152,18 +161,25 @@ Result<Ref<Grant>> AccessPort::conceal(uint64_t region) {
     if (!gone->left()) leaving_.push_back(gone);
     backlog = sending.backlog();
     dead = sending.broken();
-    sending.transport().withdraw(region);
-    note_unhanded(sending.transport());
-    if (!dead) {
+    // From here on it is concealed, and without memory the link is lost.
+    starved = !has_memory_for([&] {
+      link_.send_mutex().held();
+      sending.transport().withdraw(region);
+      note_unhanded(sending.transport());
+      if (dead) return;
       sending.sender().region_gone(region);
       sending.flush();
       if (device_) sending.transport().conceal({gone->region.address, gone->region.key});
-    }
+    });
+    if (starved) sending.break_off();
   }
   look_again();
   // With a transport that failed nobody can speak of keys any more.
-  if (dead) link_.revoke();
-  link_.after_flush(backlog, false);
+  if (dead || starved) link_.revoke();
+  if (starved)
+    link_.starve();
+  else
+    link_.after_flush(backlog, false);
   return gone;
 }
 
@@ -409,7 +425,10 @@ void AccessPort::on_closed(const Status& why) {
     // First: whoever is under way is told of the link's end, and not of the region's.
     target_.close({Code::kUnavailable, "the peer has closed the link"});
     end_leaving();
-    for (const uint64_t id : target_.ids()) {
+    const std::vector<uint64_t> ids = target_.ids();
+    leaving_.reserve(leaving_.size() + ids.size());
+    grants.reserve(ids.size());
+    for (const uint64_t id : ids) {
       auto gone = target_.conceal(id, Door::kLinkOver);
       sending.transport().withdraw(id);
       if (!gone->left()) leaving_.push_back(gone);
@@ -432,6 +451,7 @@ void AccessPort::on_lost(const Status& why) {
     Link::Sending sending(link_);
     out_.drop();
     end_leaving();
+    leaving_.reserve(leaving_.size() + target_.regions());
     grants = target_.drop();
     for (const Ref<Grant>& grant : grants) {
       sending.transport().withdraw(grant->region.id);

@@ -53,13 +53,15 @@ Result<Ref<Access>> AccessPort::start(const AccessRequest& request, Hold hold, N
   const bool tells = request.kind == wire::OperationKind::kWriteImmediate && request.length != 0 &&
                      request.count == 1;
   if (tells) wanted.kind = wire::OperationKind::kWrite;
-  const auto done = do_mapped(wanted, std::nullopt);
+  // Before anything is done, which is not to be done again for want of memory.
+  Ref<Access> mapped = may_map() ? make_ref<Access>(request, nullptr, Notice()) : nullptr;
+  const auto done = mapped ? mapped_.run(wanted, std::nullopt, writing()) : Result<bool>(false);
   if (!done) return done.status();
   wanted.kind = request.kind;
   if (*done && !tells) {
-    auto access = make_ref<Access>(request, std::move(hold), std::move(told));
-    access->finish();
-    return access;
+    mapped->adopt(std::move(hold), std::move(told));
+    mapped->finish();
+    return mapped;
   }
   if (*done) wanted.length = 0;
   return begin(
@@ -87,10 +89,11 @@ Result<Ref<Access>> AccessPort::start(Ref<const AccessBatch> batch, std::optiona
   if (may_map()) {
     std::optional<Signal> signal = batch->signal();
     if (signal && value) signal->value = *value;
+    auto access = make_ref<Access>(nullptr, std::nullopt, nullptr, Notice());
     const auto done = mapped_.run(*batch, signal, writing());
     if (!done) return done.status();
     if (*done) {
-      auto access = make_ref<Access>(nullptr, std::nullopt, std::move(hold), std::move(told));
+      access->adopt(std::move(hold), std::move(told));
       access->finish();
       return access;
     }

@@ -43,14 +43,8 @@ FrameQueue::Frame failure(uint64_t id, const Status& status) {
 Ref<Grant> Target::conceal(uint64_t region, Door::State why) {
   auto it = regions_.find(region);
   if (it == regions_.end()) return nullptr;
-  Ref<Grant> concealed = std::move(it->second);
-  regions_.erase(it);
-  concealed->end(why);
-  changed_ = nullptr;
-  if (inbound_region_ == region) {
-    verdict_ = missing(region);
-    inbound_region_ = 0;
-  }
+  // First what takes memory. Without it the region stays, and this can be done again.
+  Status gone = missing(region);
   out_.take_back(
       [&](const FrameQueue::Frame& frame) { return frame.outcome && frame.region == region; },
       [&](FrameQueue::Frame& frame) {
@@ -58,6 +52,14 @@ Ref<Grant> Target::conceal(uint64_t region, Door::State why) {
         frame = failure(frame.id, missing(region));
         return true;
       });
+  Ref<Grant> concealed = std::move(it->second);
+  regions_.erase(it);
+  concealed->end(why);
+  changed_ = nullptr;
+  if (inbound_region_ == region) {
+    verdict_ = std::move(gone);
+    inbound_region_ = 0;
+  }
   return concealed;
 }
 
@@ -177,6 +179,7 @@ bool Target::take_immediate(uint32_t& value) {
 
 std::vector<Ref<Grant>> Target::drop() {
   std::vector<Ref<Grant>> grants;
+  grants.reserve(regions_.size());  // which can be done again; what follows could not
   for (auto& [id, grant] : regions_) {
     grant->end(Door::kLinkOver);
     grants.push_back(std::move(grant));

@@ -86,7 +86,11 @@ class Notice {
     ++queue_->promised_;
   }
   Notice(Notice&&) noexcept = default;
-  Notice& operator=(Notice&&) = delete;
+  Notice& operator=(Notice&& other) noexcept {
+    std::swap(queue_, other.queue_);
+    std::swap(token_, other.token_);
+    return *this;
+  }
   ~Notice() {
     if (!queue_) return;
     const MutexLock lock(queue_->mutex_);

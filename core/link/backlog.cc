@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a link has yet to send, and a peer, or its host, that does not take it.
+#include "base/shortage.h"
 #include "link/link.h"
 
 namespace tw {
@@ -22,12 +23,20 @@ bool Link::undelivered() {
 }
 
 bool Link::withdraw(const Ref<Outgoing>& outgoing) {
-  bool backlog, given_up;
+  bool backlog, starved, given_up = false;
   {
     const Sending lock(*this);
     backlog = unsent_.load();
-    given_up = sender_.withdraw(outgoing);
-    flush_locked();
+    starved = !has_memory_for([&] {
+      send_mutex_.held();
+      given_up = sender_.withdraw(outgoing);
+      flush_locked();
+    });
+    if (starved && sends_ != Sends::kEnded) sends_ = Sends::kBroken;
+  }
+  if (starved) {
+    starve();
+    return true;
   }
   after_flush(backlog, false);
   return given_up;
@@ -35,13 +44,18 @@ bool Link::withdraw(const Ref<Outgoing>& outgoing) {
 
 void Link::withdraw_stream(uint64_t stream) {
   if (!unsent_.load()) return;
-  bool backlog;
+  bool backlog, starved;
   {
     const Sending lock(*this);
     backlog = unsent_.load();
-    sender_.withdraw_stream(stream);
-    flush_locked();
+    starved = !has_memory_for([&] {
+      send_mutex_.held();
+      sender_.withdraw_stream(stream);
+      flush_locked();
+    });
+    if (starved && sends_ != Sends::kEnded) sends_ = Sends::kBroken;
   }
+  if (starved) return starve();
   after_flush(backlog, false);
 }
 

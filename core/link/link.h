@@ -112,7 +112,8 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
                              std::span<OutSegment> segments, Event* event, Hold owner,
                              bool driving = false, bool defer = false);
   void send_credit(uint64_t stream, uint64_t bytes);
-  // As Sender::withdraw().
+  // As Sender::withdraw(). Without the memory for it the link is lost, and reads nobody's from now
+  // on.
   bool withdraw(const Ref<Outgoing>& outgoing);
   void withdraw_stream(uint64_t stream);
   // As Sender::keep(); somebody else sends the rest.
@@ -440,7 +441,8 @@ Waited Link::drive(Done&& done, Nanos deadline) {
     if (fins_due_.load(std::memory_order_relaxed)) flush_returns();
     sleeps_.fetch_add(1, std::memory_order_relaxed);
     switch (transport_->sleep(unsent_.load(), deadline)) {
-      case Wake::kReady:
+      case Wake::kReady:  // which a peer that shares the word of the sleep can say without end
+        if (now() >= deadline) return done() ? Waited::kDone : Waited::kTimeout;
         break;
       case Wake::kTimeout:
         return done() ? Waited::kDone : Waited::kTimeout;

@@ -384,6 +384,30 @@ TEST_CASE("tagged: a receive ends without memory for a sentence, too") {
   }
 }
 
+TEST_CASE("tagged: a message that is withdrawn without memory is read no more") {
+  if (!kFailsOnDemand)
+    return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  for (int n = 1;; ++n) {
+    Ends<TcpWay> ends;
+    std::vector<std::byte> message(size_t{64} << 20);
+    std::vector<OutSegment> segments{out(message)};
+    auto begun = ends.here().begin(1, segments, {patience()});
+    REQUIRE(begun.ok());
+    REQUIRE(begun->has_value());
+    Failing failing(n);
+    const bool withdrawn = ends.here().withdraw(**begun);
+    if (!failing.end()) break;
+    CHECK(withdrawn);
+    message = {};
+    const auto bytes = bytes_of(10);
+    std::vector<OutSegment> more{out(bytes)};
+    if (const auto done = ends.here().send(2, more, {patience()}); done.ok())
+      CHECK(same(next(ends.there(), 2).segments[0], bytes));
+    else
+      CHECK(eventually([&] { return ends.here().link().lost(); }));
+  }
+}
+
 TEST_CASE_TEMPLATE("tagged: an end is told to a queue", Way, TENSORWIRE_LINKS) {
   Ends<Way> ends;
   auto queue = make_ref<EventQueue>();

@@ -5,9 +5,11 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
+#include <exception>
+#include <span>
 #include <thread>
 
 #include "base/signals.h"
@@ -30,8 +32,8 @@ void close_elsewhere(Fd fd) {
   const SignalsBlocked blocked;
   try {
     std::thread([number] { ::close(number); }).detach();
-  } catch (const std::system_error&) {
-    // Without a thread it stays open: better than to wait here.
+  } catch (const std::exception&) {
+    // Without a thread, or memory for it, it stays open: better than to wait here.
   }
 }
 
@@ -101,10 +103,13 @@ Result<ShmFrameReader::Got> ShmFrameReader::read(int socket, ShmMessage& out) {
     for (cmsghdr* head = CMSG_FIRSTHDR(&message); head; head = CMSG_NXTHDR(&message, head)) {
       if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
       const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      std::array<Fd, 8> all;  // as many as `control` has; all of them are closed, whatever comes
       for (size_t i = 0; i < count; ++i) {
         int fd;
         std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof fd);
-        Fd received(fd);
+        all[i].reset(fd);
+      }
+      for (Fd& received : std::span(all).first(count)) {
         if (descriptors_.size() < wire::kMaxShmDescriptors &&
             (is_memory_file(received) || is_pidfd(received))) {
           descriptors_.push_back(std::move(received));

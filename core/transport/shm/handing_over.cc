@@ -51,8 +51,10 @@ Result<ShmSent> ShmTransport::announce(Slab& slab) {
   frame.generation = slab.generation();
   frame.size = slab.size();
   const int descriptors[] = {slab.fd()};
+  // First its place, for which there may be no memory: nobody is told of a slab twice.
+  const auto [at, fresh] = shared_.emplace(slab.index(), Ref<Slab>::share(&slab));
   const auto sent = try_shm_frame(socket_.get(), frame, descriptors);
-  if (sent && *sent == ShmSent::kSent) shared_.emplace(slab.index(), Ref<Slab>::share(&slab));
+  if (fresh && !(sent && *sent == ShmSent::kSent)) shared_.erase(at);
   return sent;
 }
 
