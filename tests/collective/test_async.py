@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -195,6 +197,24 @@ def test_a_work_has_one_future_whenever_that_is_asked_for() -> None:
         late.future().result(0)
     with pytest.raises(ValueError, match="it went wrong"):
         late.wait()
+
+
+def test_a_work_is_waited_for_however_long() -> None:
+    work: Work[int] = Work()
+    with futures.ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(work.wait, limit) for limit in (math.inf, 1e300)]
+        assert not futures.wait(waiting, 0.05).done
+        work.end(7)
+        assert [each.result(10) for each in waiting] == [7, 7]
+
+
+def test_a_time_that_is_no_number_is_refused() -> None:
+    begun: Work[int] = Work()
+    ended: Work[int] = Work()
+    ended.end(7)
+    for work in (begun, ended):
+        with pytest.raises(ValueError, match="a timeout is a number of seconds, or None, not nan"):
+            work.wait(math.nan)
 
 
 def test_lines_have_threads_while_there_is_something_in_them(

@@ -156,6 +156,34 @@ def many_by_rows(group: Group) -> None:
             assert (found == wanted).all()
 
 
+def many_without_elements(group: Group) -> None:
+    rank, size = group.rank, group.size
+    every, total = np.arange(1, size + 1), size * (size + 1) / 2
+    some: Any = np.full((size, 2), rank + 1, np.float32)
+    other = some.astype(np.int16)
+    for shape in ((0,), (0, 4), (size, 0)):
+        none: Any = np.empty(shape, np.float32)
+        for many in ([none, some], [some, none], [none, other], [other, none], [none], [none] * 2):
+            gathered, shares = group.all_gather_many(many), group.reduce_scatter_many(many)
+            sums = group.all_reduce_many([each.copy() for each in many])
+            for each, rows, share, whole in zip(many, gathered, shares, sums, strict=True):
+                assert rows.shape == (size, *each.shape)
+                assert (rows == every.reshape(-1, *[1] * each.ndim)).all()
+                assert share.shape == (len(each) // size, *each.shape[1:])
+                assert (share == total).all()
+                assert (whole == total).all()
+                assert rows.dtype == share.dtype == each.dtype
+
+
+def test_many_arrays_of_which_some_have_no_elements(tmp_path: Path) -> None:
+    def run(rank: int) -> None:
+        with join(tmp_path, rank, 2, timeout=LIMIT_SECONDS) as group:
+            many_without_elements(group)
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, range(2)))
+
+
 def all_kinds(group: Group) -> str:
     uneven_adaptive_and_many(group)
     many_by_rows(group)
@@ -325,6 +353,12 @@ def refuse_and_go_on(group: Group) -> None:
         group.receive_any(cast("np.ndarray[Any, Any]", [1.0]))
     with pytest.raises(ValueError, match="cannot be shared"):
         group.reduce_scatter_many([np.ones(group.size), np.ones(group.size + 1)])
+    refused: tuple[Any, ...] = (1.0, 1.5, np.True_, "1")
+    for each in refused:
+        with pytest.raises(TypeError, match="color is a whole number, not "):
+            group.split(each)
+        with pytest.raises(TypeError, match="key is a whole number, not "):
+            group.split(None, each)
     assert (group.all_reduce(array + 1) == 2).all()
 
 
@@ -419,6 +453,18 @@ def test_split(tmp_path: Path) -> None:
         ([1], (0, 1)),
         ([2, 0], None),
     ]
+
+
+def test_ranks_meet_by_the_number_that_a_color_is(tmp_path: Path) -> None:
+    def part(rank: int, color: int, key: int) -> tuple[int, int]:
+        with join(tmp_path, rank, 2, timeout=LIMIT_SECONDS) as group:
+            half = group.split(color, key, timeout=20.0)
+            assert half is not None
+            with half:
+                return half.rank, half.size
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(part, range(2), (True, np.int64(1)), (1, False))) == [(1, 2), (0, 2)]
 
 
 def test_splits_are_counted_in_the_order_in_which_they_meet(

@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.collective.ranks import LIMIT_SECONDS, on_a_host, ranks, results
+from tests.forked import inherited
 
+import tensorwire.collective.work as work_module
 from tensorwire.collective import (
     DisagreementError,
     FileStore,
     Group,
     GroupError,
     RankLostError,
+    Work,
     join,
 )
 from tensorwire.collective.work import Line, Lines
@@ -214,6 +217,17 @@ def test_a_forked_child_does_not_wait_for_what_its_parent_began() -> None:
     line.close()
     lines.close()
     assert status == 7
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_works_end_in_a_child_that_was_forked_while_one_ended() -> None:
+    def end() -> None:
+        work: Work[int] = Work()
+        work.end(3)
+        assert work.future().result(0) == 3
+
+    with work_module._futures:
+        assert inherited(end) == [""]
 
 
 def test_a_rank_that_does_not_come(tmp_path: Path) -> None:

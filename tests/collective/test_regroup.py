@@ -22,6 +22,7 @@ from tensorwire.collective import (
     FileStore,
     FinishedError,
     Group,
+    GroupError,
     GroupTimeoutError,
     RankLostError,
     Store,
@@ -196,6 +197,26 @@ def test_one_that_has_given_up_is_not_waited_for() -> None:
         assert newcomers(group) == 1
         with regroup(group) as second:
             assert (second.size, newcomers(second)) == (1, 0)
+
+
+def test_no_group_is_made_of_one_that_this_rank_has_left() -> None:
+    store = Values()
+    group = join(store, 0, 1)
+    group.close()
+    for refused in (lambda: group.gone(0), lambda: regroup(group), group.statistics):
+        with pytest.raises(GroupError, match="has left the group"):
+            refused()
+    with pytest.raises(TimeoutError):  # others would wait for it
+        store.get("regroup/1/here/0", 0.0)
+
+
+def test_an_error_leaves_the_blocks_of_both_groups() -> None:
+    with (
+        pytest.raises(ZeroDivisionError),
+        join(Values(), 0, 1) as group,
+        regroup(group),
+    ):
+        raise ZeroDivisionError
 
 
 def test_what_is_no_value_in_the_store_is_named() -> None:

@@ -38,10 +38,11 @@ def _batches(arrays: Sequence[Array]) -> list[list[int]]:
         if array.nbytes >= _ALONE:
             found.append([place])
             continue
-        batch, filled = open_ones.get(array.dtype.name, ([], _TOGETHER))
-        if filled + array.nbytes > _TOGETHER:
-            batch, filled = [], 0
-            found.append(batch)
+        last = open_ones.get(array.dtype.name)
+        if last is None or last[1] + array.nbytes > _TOGETHER:
+            last = ([], 0)
+            found.append(last[0])
+        batch, filled = last
         batch.append(place)
         open_ones[array.dtype.name] = (batch, filled + array.nbytes)
     return found

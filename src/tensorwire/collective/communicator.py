@@ -12,6 +12,7 @@ from tensorwire import _core
 from tensorwire.collective import coalescing, trees
 from tensorwire.collective.arrays import TYPES, Array, type_of
 from tensorwire.collective.calls import ALL_GATHER, Calls
+from tensorwire.collective.errors import FAILED_PRECONDITION
 
 T = TypeVar("T")
 """An array, of any framework, or a tree of them."""
@@ -39,8 +40,12 @@ class Communicator:
 
     def abort(self, why: str) -> None:
         """Ends the group for all ranks, from any thread: operations raise GroupError with
-        ``why``."""
-        self._group.abort(why)
+        ``why``. Does nothing once this rank has left it."""
+        try:
+            self._group.abort(why)
+        except _core.StatusError as error:
+            if error.code != FAILED_PRECONDITION:
+                raise
 
     def _gather_bytes(self, array: Array, timeout: float | None) -> Array:
         """All ranks' bytes, as many of each, a row of each. For whoever has the turn."""

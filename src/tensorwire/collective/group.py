@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Final, SupportsIndex
+from typing import Final
 
 import numpy as np
 
@@ -100,15 +101,20 @@ class Group(Reductions, Movements, Messages):
 
     def gone(self, rank: int) -> bool:
         """Whether the process of a rank is known to be gone, or has left the group; also once the
-        group has failed."""
-        return self._group.gone(rank)
+        group has failed. GroupError once this rank has left it."""
+        with TRANSLATED:
+            return self._group.gone(rank)
 
     def split(
         self, color: int | None, key: int = 0, *, timeout: float | None = None
     ) -> Group | None:
         """Groups of those ranks that give the same color, ordered by key and then by rank. All
         ranks call it; with None a rank gets no group. ``timeout``, seconds: until the new group's
-        ranks have met; None: that of the group, which its operations have, too."""
+        ranks have met; None: that of the group, which its operations have, too. TypeError where
+        color or key is no whole number: nothing has been sent."""
+        # The others compare them as numbers of 64 bits, and meet by the color's text.
+        color = None if color is None else _whole("color", color)
+        key = _whole("key", key)
         limit = self._calls.limit(timeout)
         until = None if limit is None else time.monotonic() + limit
         with self._splitting:  # counted in the order in which the ranks meet
@@ -141,11 +147,21 @@ class Group(Reductions, Movements, Messages):
 
     def statistics(self) -> dict[str, dict[str, dict[str, int]]]:
         """How often each operation has gone which way, and the bytes that this rank gave or was
-        given: ``{"all_reduce": {"ring": {"operations": 3, "bytes": 12_000_000}}}``."""
+        given: ``{"all_reduce": {"ring": {"operations": 3, "bytes": 12_000_000}}}``. GroupError once
+        this rank has left the group."""
         found: dict[str, dict[str, dict[str, int]]] = {}
-        for operation, way, operations, count in self._group.statistics():
+        with TRANSLATED:
+            counted = self._group.statistics()
+        for operation, way, operations, count in counted:
             found.setdefault(operation, {})[way] = {"operations": operations, "bytes": count}
         return found
+
+
+def _whole(name: str, given: int) -> int:
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, not {given!r}") from None
 
 
 def join(
@@ -173,9 +189,7 @@ def join(
     ``deterministic``, or one has TENSORWIRE_ALLREDUCE beside it; TypeError and ValueError for
     arguments that are none.
     """
-    for name, given in (("rank", rank), ("size", size)):
-        if not isinstance(given, SupportsIndex):
-            raise TypeError(f"{name} is a whole number, not {given!r}")
+    rank, size = _whole("rank", rank), _whole("size", size)
     return Group(
         store_of(store, timeout),
         rank,

@@ -285,7 +285,9 @@ def regroup(group: Group, *, timeout: float = 30.0) -> Group:
     too.
 
     The store of the first group must still be there: it cannot be served by the rank that is lost.
+    A group that this rank has closed is a :class:`~tensorwire.collective.GroupError`.
     """
+    group.gone(group.rank)  # raises it before others see this rank come, and wait for it
     member = _Member(group.origin, group.rank, group.size, group.gone)
     try:
         made = _follow(member, None, timeout)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Future
 from typing import Any, Final, Generic, TypeVar, cast
 
+from tensorwire.rpc.waiting import ends_at
+
 T = TypeVar("T")
 _futures = threading.Lock()  # held while a work ends, or gets a future
 _served = threading.local()  # .jobs: those that this thread runs
@@ -50,9 +52,12 @@ class Work(Generic[T]):
 
     def wait(self, timeout: float | None = None) -> T:
         """The result, or what the operation raises; TimeoutError after so many seconds: it goes
-        on."""
+        on. ValueError for a time that is no number."""
+        ends_at(timeout)  # refuses it, also of one that has ended
         if not self._ended:
-            if not self._under_way.acquire(timeout=-1 if timeout is None else max(timeout, 0.0)):
+            most = threading.TIMEOUT_MAX  # seconds; a lock refuses more, and so infinity
+            limit = -1 if timeout is None else min(max(timeout, 0.0), most)
+            if not self._under_way.acquire(timeout=limit):
                 raise TimeoutError(f"the operation has not ended in {timeout} seconds")
             self._under_way.release()
         error = self._error
@@ -240,6 +245,8 @@ _all: weakref.WeakSet[Line | Lines] = weakref.WeakSet()
 
 
 def _in_child() -> None:
+    global _futures
+    _futures = threading.Lock()  # a line's thread, which the child has not, may have held it
     for each in list(_all):
         each.reset()
 
