@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections.abc
 import inspect
 import logging
@@ -281,6 +282,44 @@ def test_closing_a_streamed_reply_ends_the_method(bench: Bench) -> None:
     assert bench.instance.closed.wait(20)
 
 
+class Keeps(grpc.UnaryStreamClientInterceptor):
+    """Keeps calls, which therefore do not end for want of references."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
+        self.calls.append(continuation(details, request))
+        return self.calls[-1]
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_streamed_reply_that_was_never_advanced_ends_the_method(
+    bench: Bench, dropped: bool
+) -> None:
+    bench.instance.started.clear()
+    bench.instance.closed.clear()
+    keeps = Keeps()
+    channel = grpc.intercept_channel(bench.channel, keeps)
+    replies: Any = service.client(Sample, channel, timeout=60).endless()
+    assert bench.instance.started.wait(20)
+    if dropped:
+        del replies
+    else:
+        replies.close()
+        assert list(replies) == []
+        replies.close()
+    assert bench.instance.closed.wait(20)
+    assert [call.code() for call in keeps.calls] == [grpc.StatusCode.CANCELLED]
+
+
+def test_a_streamed_reply_is_at_its_end_after_an_error(client: Sample) -> None:
+    late = client.raises_late()
+    assert next(late) == 1
+    failing(grpc.StatusCode.UNKNOWN, lambda: next(late))
+    assert list(late) == []
+
+
 def test_proxy_has_the_signatures(client: Sample) -> None:
     for name in ("echo", "centre", "nested", "total", "count"):
         expected = str(inspect.signature(getattr(Sample(), name)))
@@ -363,6 +402,22 @@ def test_an_error_of_the_streamed_iterator_reaches_the_caller(client: Sample) ->
         client.total(0.0, items())
     with pytest.raises(OSError, match="disk is gone"):
         list(client.running(items()))
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_whatever_leaves_the_streamed_iterator_reaches_the_caller(
+    client: Sample, kind: type[BaseException]
+) -> None:
+    def items() -> Iterator[np.ndarray[Any, Any]]:
+        yield points()
+        raise kind("left")
+
+    with pytest.raises(kind, match="left"):
+        client.total(0.0, items())
+    with pytest.raises(kind, match="left"):
+        list(client.running(items()))
+    with pytest.raises(kind, match="left"):
+        service.future(client.total, 0.0, items()).result(20)
 
 
 def test_replies_are_checked() -> None:
@@ -500,6 +555,12 @@ def test_define_refuses_what_it_cannot_serve() -> None:
     class TwoStreams:
         def f(self, x: Iterator[int], y: Iterator[int]) -> None: ...
 
+    class ManyStreams:
+        def f(self, *x: Iterator[int]) -> None: ...
+
+    class NamedStreams:
+        def f(self, **x: Iterator[int]) -> None: ...
+
     class Unresolved:
         def f(self, x: NoSuchName) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
@@ -511,6 +572,8 @@ def test_define_refuses_what_it_cannot_serve() -> None:
         (AsyncGenerator, r"AsyncGenerator\.f is async"),
         (AsyncStream, r"AsyncStream\.f has an async iterator"),
         (TwoStreams, r"TwoStreams\.f streams x and y: at most one"),
+        (ManyStreams, r"ManyStreams\.f streams \*x: only one"),
+        (NamedStreams, r"NamedStreams\.f streams \*\*x: only one"),
         (Unresolved, r"an annotation of .*Unresolved\.f cannot be evaluated .*NoSuchName"),
         (Empty, "Empty has no public methods"),
     ):

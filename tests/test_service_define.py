@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Annotated, Any
@@ -128,6 +129,52 @@ def test_strict_services_serve() -> None:
         details = error.details()
         assert details == "result of /Strict/wrong: reply: expected a value of type int, got a str"
     server.stop(None).wait()
+
+
+@service.define
+class Loose:
+    def listed(
+        self,
+        values: Iterator[int] = (1, 2),  # type: ignore[assignment]
+        *more: int,
+        by: int = 1,
+    ) -> list[int]:
+        return [value * by for value in values]
+
+    def perhaps(
+        self,
+        values: Iterator[int] = None,  # type: ignore[assignment]  # noqa: RUF013
+    ) -> list[int]:
+        return list(values or ())
+
+    def bare(self, values: typing.Iterator) -> typing.Iterator:  # type: ignore[type-arg]
+        return values
+
+
+@pytest.fixture(scope="module")
+def loose() -> Iterator[Loose]:
+    server = tensorwire.server(futures.ThreadPoolExecutor(1))
+    service.add_to_server(Loose(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with tensorwire.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield service.client(Loose, channel, timeout=20)
+    server.stop(None).wait()
+
+
+def test_a_streamed_parameter_that_is_omitted_has_the_items_of_its_default(loose: Loose) -> None:
+    assert loose.listed() == [1, 2]
+    assert loose.listed(by=3) == [3, 6]
+    assert loose.listed(iter([5])) == [5]
+    assert loose.perhaps() == []
+    assert loose.perhaps(None) == []  # type: ignore[arg-type]
+    assert loose.perhaps(iter([5])) == [5]
+    with pytest.raises(TypeError, match="not iterable"):
+        loose.listed(None)  # type: ignore[arg-type]
+
+
+def test_an_iterator_of_anything(loose: Loose) -> None:
+    assert list(loose.bare(iter([1, "a"]))) == [1, "a"]
 
 
 def test_a_service_can_ask_for_a_framework() -> None:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,63 @@ def test_a_signal_while_only_serving_processes_are_left(
     )
     why = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
     assert ended == launch.Ended(128 + number, why, number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_sigterm_comes_before_sigkill(number: signal.Signals) -> None:
+    script = f"""
+    trap '' {number.name.removeprefix("SIG")}; trap 'echo told; exit 0' TERM
+    echo ready
+    while :; do sleep 0.01; done
+    """
+    seen: list[bytes] = []
+
+    def output(task: Task, stream: str, line: bytes) -> None:
+        if stream == "stdout":
+            seen.append(line)
+        if line == b"ready\n":
+            for _ in range(2):
+                signal.raise_signal(number)
+
+    ended = launch.run(launch.cluster("w=1"), ["sh", "-c", script], output=output, timeout=PATIENCE)
+    assert seen == [b"ready\n", b"told\n"]
+    assert (ended.code, ended.signalled) == (128 + number, number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_who_serves_is_ended_once_the_others_have_heeded_a_signal(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not when the time for what was passed on is up."""
+    escalated: list[bool] = []
+    escalate = processes._Running._escalate
+
+    def watched(running: processes._Running) -> None:
+        escalated.append(True)
+        escalate(running)
+
+    monkeypatch.setattr(processes._Running, "_escalate", watched)
+    name = number.name.removeprefix("SIG")
+    script = f"""
+    if [ {{job}} = worker ]; then trap 'exit 0' {name}
+    else trap '' {name}; trap 'exit 0' TERM; fi
+    echo ready
+    while :; do sleep 0.01; done
+    """
+    ready: list[Task] = []
+
+    def output(task: Task, stream: str, line: bytes) -> None:
+        if line == b"ready\n":
+            ready.append(task)
+            if len(ready) == 2:
+                signal.raise_signal(number)
+
+    cluster = launch.cluster("ps=1,worker=1")
+    ended = launch.run(
+        cluster, ["sh", "-c", script], output=output, timeout=PATIENCE, grace=PATIENCE
+    )
+    assert (ended.code, ended.signalled) == (128 + number, number)
+    assert not escalated
 
 
 def test_a_signal_while_the_last_output_is_waited_for(tmp_path: Path) -> None:
@@ -119,3 +177,22 @@ def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
         process.kill()
         process.wait(PATIENCE)
     assert all(gone(each) for each in pids)
+
+
+def test_nothing_that_a_task_has_started_outlives_a_launcher_that_is_killed(
+    tmp_path: Path,
+) -> None:
+    pid = tmp_path / "pid"
+    # The one that is started waits for nothing and hears nothing of its parent's end.
+    script = f"trap '' HUP TERM; sh -c 'echo $$ > {pid}{{index}}; exec sleep 1000' & wait"
+    pids: list[int] = []
+    try:
+        with launcher(script) as process:
+            pids += [int(wait_for(Path(f"{pid}{index}"))) for index in range(2)]
+            process.kill()
+            process.wait(PATIENCE)
+        assert all(gone(each) for each in pids)
+    finally:
+        for each in pids:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)

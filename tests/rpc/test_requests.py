@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tensorwire import _core
+from tensorwire.rpc import status
 from tensorwire.rpc.client import requests
 
 
@@ -21,6 +23,7 @@ class Message:
 class Call:
     def __init__(self) -> None:
         self.cancelled = False
+        self.why: tuple[Any, ...] = ()
         self.threads: list[int] = []
         self.done = threading.Event()
 
@@ -31,8 +34,9 @@ class Call:
     def end_send(self) -> None:
         self.done.set()
 
-    def cancel(self) -> bool:
-        self.cancelled = True
+    def cancel(self, *why: Any) -> bool:
+        self.cancelled, self.why = True, why
+        self.done.set()
         return True
 
 
@@ -72,6 +76,24 @@ def test_a_thread_serves_calls_one_after_the_other_and_lets_go_of_each() -> None
         until(lambda: senders.idle == 1)
         assert gone() is None
     assert len(used) < 5  # one, unless the host has stopped it for a second
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_an_iterator_that_is_left_by_any_exception_ends_its_call_only(
+    kind: type[BaseException],
+) -> None:
+    def leaving() -> Iterator[bytes]:
+        yield b""
+        raise kind
+
+    senders = requests.Senders()
+    left, other = Call(), Call()
+    senders.send_all(leaving(), cast(_core.Call, left), None)
+    assert left.done.wait(10)
+    assert left.why == (status.UNKNOWN, "Exception iterating requests!")
+    senders.send_all([b""], cast(_core.Call, other), None)
+    assert other.done.wait(10)
+    assert not other.cancelled
 
 
 def test_calls_at_the_same_time_have_a_thread_each() -> None:

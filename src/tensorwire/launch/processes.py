@@ -19,6 +19,7 @@ from types import FrameType
 from typing import IO, NamedTuple
 
 from tensorwire.launch import leftovers, place
+from tensorwire.launch.guard import Guard
 from tensorwire.launch.jobs import Cluster, Task
 from tensorwire.launch.output import LOOK_SECONDS, Prefixed, tell
 
@@ -30,6 +31,8 @@ TIMED_OUT = 124
 """Exit code when ``timeout`` has passed, as of timeout(1)."""
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+BEFORE_SIGTERM = (signal.SIGINT, signal.SIGHUP)
+"""Those that SIGTERM follows; only then comes SIGKILL."""
 
 LAST_LINES = 12
 """Of a process that failed, in what is said of it at the end."""
@@ -42,7 +45,8 @@ BANNER = re.compile(
 )
 
 # Runs in each new process before its command: whoever kills the launcher kills the command, too.
-# A launcher that has gone before the request would never be noticed, hence the look at its pid.
+# A launcher that has gone before the request would never be noticed, hence the look at its pid. The
+# request is the command's alone; what that has started, the guard ends.
 START = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -100,7 +104,8 @@ def run(
 
     SIGINT, SIGTERM and SIGHUP are passed on; sent once more, they end the processes faster. They
     are handled only when this runs in the main thread. The thread must live until this returns:
-    with it end all processes, also when it is killed.
+    with it end the commands. When this process is killed, all that they have started ends, too,
+    but for what has left its task's process group.
     Raises ValueError for a placeholder or a serving job that the cluster has not.
     """
     served = cluster.serving if serving is None else frozenset(serving)
@@ -200,6 +205,7 @@ class _Running:
         self._again: Callable[[Task], None] | None = None
         self._last = {task: deque[str](maxlen=LAST_LINES) for task in cluster.tasks}
         """Of what each has written to its stderr."""
+        self._guard = Guard()
 
     def tolerate(self, restarts: int, again: Callable[[Task], None]) -> None:
         """Others go on when one fails; so many are started ``again``."""
@@ -222,6 +228,7 @@ class _Running:
             start_new_session=True,
         )
         self._alive[task] = process
+        self._guard.watch(process.pid)
         # Linux before 5.3, or a Python from there, has none; seccomp may not permit it.
         with suppress(OSError, AttributeError):
             self._ends[task] = os.pidfd_open(process.pid)
@@ -241,7 +248,7 @@ class _Running:
             self._tend()
             returned = self._returning and all(task.job in self._serving for task in self._alive)
             # TensorFlow's servers wait in native code, where SIGINT does not end them.
-            if returned and self._sent in (None, signal.SIGINT):
+            if returned and self._sent in (None, *BEFORE_SIGTERM):
                 self._send(signal.SIGTERM)
         self._drained = time.monotonic() + DRAIN_SECONDS
         while self._events.get_map() and time.monotonic() < self._drained:
@@ -260,8 +267,8 @@ class _Running:
     def close(self) -> None:
         """Leaves nothing behind, whatever has gone wrong."""
         for process in self._alive.values():
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            self._reap(process)
+        self._guard.close()
         for key in list(self._events.get_map().values()):
             if isinstance(key.data, _Pipe):
                 key.data.file.close()
@@ -292,9 +299,7 @@ class _Running:
         process = self._alive[task]
         if _is_running(process):
             return
-        # Its number is its group's, too, and stays taken until the process is reaped.
-        os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
+        code = self._reap(process)
         del self._alive[task]
         if task in self._ends:
             self._events.unregister(self._ends[task])
@@ -308,6 +313,13 @@ class _Running:
                 return
             self._failed = task
             self._fail(code, f"{task} {how}", "; ending the others" if self._alive else "")
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> int:
+        """Kills what is left of its group, and waits for it. Returns its return code."""
+        # Its number is its group's, too, and stays taken until the process is reaped.
+        os.killpg(process.pid, signal.SIGKILL)
+        self._guard.forget(process.pid)
+        return process.wait()
 
     def _goes_on_without(self, task: Task, how: str) -> bool:
         if self._again is None or task.job in self._serving:
@@ -341,7 +353,7 @@ class _Running:
         tell(f"{why}{what_follows}", self._tend)
 
     def _escalate(self) -> None:
-        self._send(signal.SIGTERM if self._sent == signal.SIGINT else signal.SIGKILL)
+        self._send(signal.SIGTERM if self._sent in BEFORE_SIGTERM else signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
         self._sent = number

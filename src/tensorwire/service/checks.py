@@ -40,7 +40,7 @@ def checker(hint: Any, strict: bool = False) -> Check | None:
                 return _tensor_checker(extra)
         return checker(arguments[0], strict)
     if origin in STREAMS:
-        return checker(arguments[0], strict)
+        return checker(arguments[0], strict) if arguments else None
     if strict:
         if hint is np.ndarray or origin is np.ndarray:
             return _tensor_checker(TensorSpec(dtype=_dtype_of(arguments)))

@@ -166,7 +166,7 @@ class _Proxy:
             _raise_cause(requests)
             raise
         if method.stream_reply:
-            return self._replies(method, reply, requests)
+            return _Replies(self, method, reply, requests)
         return self._decode(method, reply)
 
     def _reached(self, method: Method) -> Callable[..., Any]:
@@ -185,7 +185,12 @@ class _Proxy:
 
     def _requests(self, method: Method, arguments: dict[str, Any]) -> tuple[Any, _Requests | None]:
         """What to call with; with a streamed parameter that is all of its messages."""
-        items: Any = arguments.pop(method.stream) if method.stream else None
+        items: Any = None
+        if method.stream:
+            default = method.signature.parameters[method.stream].default
+            items = arguments.pop(method.stream, default)
+            if items is None and default is None:
+                items = ()
         wrong = method.argument_objection(arguments)
         if wrong:
             raise ValueError(f"{method.path}: {wrong}")
@@ -203,16 +208,6 @@ class _Proxy:
             "wait_for_ready": options.wait_for_ready,
         }
 
-    def _replies(self, method: Method, call: Any, requests: _Requests | None) -> Iterator[Any]:
-        try:
-            for reply in call:
-                yield self._decode(method, reply)
-        except grpc.RpcError:
-            _raise_cause(requests)
-            raise
-        finally:
-            call.cancel()
-
     def _decode(self, method: Method, message: Any) -> Any:
         try:
             reply = tensors.loads(
@@ -224,6 +219,55 @@ class _Proxy:
         if wrong:
             raise DecodeError(f"reply of {method.path}: {wrong}")
         return reply
+
+
+class _Replies(Iterator[Any]):
+    """The items of a streamed reply.
+
+    No generator: one that has not begun runs no ``finally`` when it is closed, and since Python
+    3.12 keeps what it refers to.
+    """
+
+    _call: Any = None
+    """None after its end."""
+
+    def __init__(
+        self, proxy: _Proxy, method: Method, call: Any, requests: _Requests | None
+    ) -> None:
+        self._decode = functools.partial(proxy._decode, method)
+        self._requests = requests
+        self._messages: Iterator[Any] | None = None
+        self._call = call
+
+    def __next__(self) -> Any:
+        try:
+            messages = self._messages
+            if messages is None:
+                messages = self._begin()
+            return self._decode(next(messages))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, grpc.RpcError):
+                _raise_cause(self._requests)
+            raise
+
+    def _begin(self) -> Iterator[Any]:
+        if self._call is None:
+            raise StopIteration
+        # Not before: it warns of an event loop in the thread that waits for the first.
+        messages: Iterator[Any] = iter(self._call)
+        self._messages = messages
+        return messages
+
+    def close(self) -> None:
+        """Ends the call, unless it has ended. Also from another thread, whose ``next`` then raises
+        CANCELLED."""
+        call, self._call, self._messages = self._call, None, None
+        if call is not None:
+            call.cancel()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class _Requests:
@@ -257,9 +301,13 @@ class _Requests:
             return next(self._messages)
         except StopIteration:
             raise
-        except BaseException as error:
+        except Exception as error:
             self.error = error
             raise
+        except BaseException as error:
+            self.error = error
+            # SystemExit and the like end grpcio's thread, and leave a call that nobody ends.
+            raise RuntimeError("the iterator of a streamed parameter was left") from error
 
 
 def _raise_cause(requests: _Requests | None) -> None:

@@ -104,17 +104,19 @@ def define(
     Methods whose names begin with an underscore, class methods, static methods and properties are
     not served. A method that is a generator, or that is annotated to return an ``Iterator`` or
     ``Generator``, streams its reply. A parameter annotated as ``Iterator`` (at most one) is
-    streamed to the server. Arguments and results are what ``tensors.dumps`` takes. Inside an
-    annotation, ``Annotated[np.ndarray, TensorSpec(shape=(None, 3), dtype="float32")]`` is checked
-    at both ends; no other annotation is, unless it is strict.
+    streamed to the server; where it is omitted, the items of its default are, and none for None.
+    Arguments and results are what ``tensors.dumps`` takes. Inside an annotation,
+    ``Annotated[np.ndarray, TensorSpec(shape=(None, 3), dtype="float32")]`` is checked at both ends;
+    no other annotation is, unless it is strict.
 
     name: the service's name on the wire, by default the name of the class. framework: what tensors
     in arguments are given to the methods as. strict: annotations of arrays (``np.ndarray``, or
     ``NDArray[np.float32]``; a tensor of any framework will do), of bool, int, float, complex, str,
     bytes, and lists, tuples and dicts of these are checked at both ends, too.
 
-    Raises ``TypeError`` for async methods, for several streamed parameters, for annotations that
-    cannot be evaluated, and for a class without public methods.
+    Raises ``TypeError`` for async methods, for several streamed parameters, ``*args`` and
+    ``**kwargs`` of these among them, for annotations that cannot be evaluated, and for a class
+    without public methods.
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -160,6 +162,11 @@ def _describe(path: str, name: str, function: Callable[..., Any], strict: bool) 
     streams = [p.name for p in parameters if origins.get(p.name) in checks.STREAMS]
     if len(streams) > 1:
         raise TypeError(f"{where} streams {' and '.join(streams)}: at most one parameter can be")
+    for p in parameters:
+        if p.name in streams and p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise TypeError(
+                f"{where} streams {str(p).partition(':')[0]}: only one parameter can be"
+            )
     found = {p.name: checks.checker(hints.get(p.name), strict) for p in parameters}
     stream = streams[0] if streams else None
     return Method(

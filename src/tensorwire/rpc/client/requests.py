@@ -125,7 +125,8 @@ def _run(requests: Iterable[Any], call: _core.Call, serializer: Transform | None
         call.end_send()
     except _core.StatusError as error:
         call.cancel(error.code, error.details)  # if it has not ended anyway
-    except Exception:
+    # SystemExit and the like, too: they would end this thread, and leave a call that nobody ends.
+    except BaseException:
         LOGGER.exception("exception iterating requests")
         call.cancel(status.UNKNOWN, "Exception iterating requests!")
 
