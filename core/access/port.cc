@@ -2,6 +2,7 @@
 #include "access/port.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -143,6 +144,25 @@ Result<uint64_t> AccessPort::expose(std::byte* data, size_t size, Rights rights,
 }
 
 Result<Ref<Grant>> AccessPort::conceal(uint64_t region) {
+  try {
+    return end_grant(region);
+  } catch (const std::bad_alloc&) {
+    // It is still there, and ends with the link: until then nothing begins in any region, and
+    // nobody reads or writes what had begun.
+    const Shortage shortage;
+    {
+      Link::Sending sending(link_);
+      if (target_.inbound() != 0) misplace();
+      target_.close(Status(Code::kUnavailable, {}));
+      sending.break_off();
+    }
+    link_.revoke();
+    link_.starve();
+    throw;
+  }
+}
+
+Result<Ref<Grant>> AccessPort::end_grant(uint64_t region) {
   Ref<Grant> gone;
   bool backlog, dead, starved;
   {

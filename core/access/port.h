@@ -159,6 +159,8 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   template <class Submit>
   Result<Ref<Access>> begin(Submit&& submit, bool driving);
   void look_again() override;
+  // As conceal(). std::bad_alloc: nothing has changed.
+  Result<Ref<Grant>> end_grant(uint64_t region);
   void misplace() TW_REQUIRES(link_.send_mutex());
   void end_leaving() TW_REQUIRES(link_.send_mutex());
   void finish(EndedAccesses ended);
