@@ -330,6 +330,21 @@ def test_publish_of_a_tree() -> None:
     assert isinstance(pair, tuple)
 
 
+def test_scalars_of_a_tree_stay_as_they_are() -> None:
+    scalars = (
+        np.float64(2.5),
+        np.datetime64("2024-01-01"),
+        np.str_("text"),
+        np.bytes_(b"bytes"),
+        ml_dtypes.bfloat16(1),
+    )
+    published = tensorwire.publish([np.ones(3), *scalars])
+    assert all(one is other for one, other in zip(published[1:], scalars, strict=True))
+    alone = tensorwire.publish(np.timedelta64(200, "s"))
+    assert (alone.dtype, alone.shape) == (np.dtype("m8[s]"), ())
+    assert alone == np.timedelta64(200, "s")
+
+
 def test_a_tree_that_cannot_be_published_names_the_place() -> None:
     with pytest.raises(TypeError, match=r"tensor\['a'\]\[1\]: .*Python objects"):
         tensorwire.publish({"a": [1, np.array([object()])]})

@@ -465,6 +465,7 @@ def test_like_accepts_what_it_describes_and_restores_named_tuples() -> None:
         ({"a": 1, "b": 2}, {"a": 1}, r"^obj\['b'\]: a key that was not expected$"),
         ({"a": "x"}, {"a": 1}, r"^obj\['a'\]: expected a value of type int, got 'x'$"),
         (1.5, 1, r"expected a value of type int, got 1.5"),
+        ({"step": 10**5000}, {"step": "x"}, r"\['step'\]: .* got an int of 16610 bits$"),
         (np.float32(1), np.float64(1), r"expected a tensor float64\[\], got float32\[\]"),
         ("x", TensorSpec(), r"expected a tensor any dtype \[\.\.\.\], got 'x'"),
     ],
@@ -591,3 +592,10 @@ def test_headers_are_known_for_a_while_only() -> None:
     for n in range(600):
         assert tensors.loads(tensors.dumps(np.zeros(n, np.uint8))).size == n
     assert len(wire._before) <= wire._MOST_BEFORE
+
+
+def test_times_in_units_that_cannot_travel() -> None:
+    most = np.zeros(2, "M8[999999999s]")
+    assert_same(roundtrip(most), most)
+    with pytest.raises(TypeError, match="more units than can travel"):
+        tensors.dumps({"at": np.zeros(2, "M8[1000000000s]")})

@@ -132,6 +132,8 @@ def publish(tensor: object, *, timeout: float | None = 0.0) -> object:
 
 def _publish_all(part: object, timeout: float | None, published: list[Array], depth: int) -> Any:
     """Raises PartError."""
+    if isinstance(part, np.generic):  # a number, or text, which travels by itself
+        return part
     if not isinstance(part, (Mapping, list, tuple)):
         try:
             if frameworks.signature(part) is None:

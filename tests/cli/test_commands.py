@@ -328,6 +328,12 @@ def test_what_ends_a_command_leaves_nothing_behind(
     assert [list(folder.iterdir()) for folder in folders.values()] == [[], []]
 
 
+def test_the_doctor_tries_one_transport_at_a_time() -> None:
+    result = run("doctor", "127.0.0.1:1", "--transport", "shm,tcp")
+    assert result.exit_code == 2
+    assert "one transport at a time" in " ".join(result.output.split())
+
+
 def test_doctor_for_programs() -> None:
     result = run("doctor", "--json")
     report = json.loads(result.stdout)

@@ -171,6 +171,23 @@ def test_a_server_of_ours(ours: str, transport: Any) -> None:
         assert transfer.gb_per_s == pytest.approx(transfer.nbytes / transfer.seconds / 1e9)
 
 
+def test_a_large_transfer_that_takes_too_long(ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found before is told."""
+    seconds = doctor.Take.seconds
+
+    def late(self: Any, payload: Any) -> float:
+        if len(payload) > 2 << 20:
+            raise doctor.UnreachableError("DEADLINE_EXCEEDED")
+        return seconds(self, payload)
+
+    monkeypatch.setattr(doctor.Take, "seconds", late)
+    report = doctor.examine_peer(ours, "tcp")
+    assert (report.error, report.transport) == ("", "tcp")
+    assert report.ping_us is not None
+    assert [transfer.nbytes for transfer in report.transfers] == [1 << 20]
+    assert report.note == "requests of 64M were not timed: DEADLINE_EXCEEDED"
+
+
 def test_a_server_of_ours_by_grpc(ours: str) -> None:
     """It accepts 4 MB a message."""
     report = doctor.examine_peer(ours, "grpc")

@@ -356,5 +356,10 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     assert found.events[0] == trace.Event(1, "sent", "MESSAGE", 1, 2, 3, 15, 0)
     assert found.pid == 7
     assert found.thresholds == {"eager_bytes": (8192, "table")}
+    # Names of peers are bytes, and lines end where the file says so.
+    whole["peer"] = "unix:/\u2028\u00fc"
+    line = json.dumps(whole, ensure_ascii=False).encode()
+    (tmp_path / "8.jsonl").write_bytes(line + b"\n" + line[: line.index(b"\xc3") + 1])
+    assert [each.peer for each in trace.read(tmp_path)] == ["unix:", whole["peer"]]
     with pytest.raises(FileNotFoundError):
         trace.read(tmp_path / "none")

@@ -218,6 +218,16 @@ def test_what_is_refused_changes_nothing(everything: Any, path: Any, value: Any)
     assert attached.plain() == before
 
 
+def test_keys_are_those_that_the_map_makes_of_them(everything: Any) -> None:
+    attached = Attached(everything())
+    attached["table", b"one"] = b"1"
+    assert bytes(attached["table", "one"]) == b"1"
+    assert attached.plain() == everything(table={"one": b"1"})
+    attached["table"] = {b"two": b"2"}
+    assert attached.plain() == everything(table={"two": b"2"})
+    assert b"".join(map(bytes, attached.segments())) == attached.plain().SerializeToString()
+
+
 def test_missing_keys(everything: Any) -> None:
     attached = Attached(everything())
     with pytest.raises(KeyError, match="has no key 'none'"):

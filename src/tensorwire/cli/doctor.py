@@ -72,7 +72,9 @@ def doctor(
     from tensorwire.terminal import console
 
     if transport is not None:
-        transports([transport], "auto", "grpc")
+        transport, *more = transports([transport], "auto", "grpc")
+        if more:
+            raise typer.BadParameter("one transport at a time", param_hint="--transport")
     if target is not None:
         _refuse_unclear(target)
     required = cast("Transport | None", transport)

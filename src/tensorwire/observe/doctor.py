@@ -342,11 +342,16 @@ def examine_peer(
             report = replace(report, ping_us=statistics.median(pings) * 1e6)
             for nbytes in TRANSFERS:
                 payload = np.ones(nbytes, np.uint8)
-                take.seconds(payload)  # memory and buffers grow with the first one
-                seconds = statistics.median(take.seconds(payload) for _ in range(TRANSFER_ROUNDS))
-                if take.refusal:
-                    note = f"requests of {size(nbytes)} were not timed: {take.refusal}"
+                try:
+                    take.seconds(payload)  # memory and buffers grow with the first one
+                    rounds = [take.seconds(payload) for _ in range(TRANSFER_ROUNDS)]
+                    why = take.refusal
+                except UnreachableError as error:  # it has answered before
+                    why = str(error)
+                if why:
+                    note = f"requests of {size(nbytes)} were not timed: {why}"
                     return replace(report, note=note)
+                seconds = statistics.median(rounds)
                 transfer = Transfer(nbytes, seconds, nbytes / seconds / 1e9)
                 report = replace(report, transfers=(*report.transfers, transfer))
             return replace(report, crowded=channel.path().crowded)

@@ -128,8 +128,8 @@ def environment(folder: Path, events: int) -> dict[str, str]:
 
 def _left(folder: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     for file in sorted(each for each in Path(folder).iterdir() if each.suffix == ".jsonl"):
-        for line in file.read_text().splitlines():
-            with suppress(json.JSONDecodeError):  # cut off with its process
+        for line in file.read_bytes().split(b"\n"):
+            with suppress(json.JSONDecodeError, UnicodeDecodeError):  # cut off with its process
                 yield json.loads(line)
 
 

@@ -259,9 +259,8 @@ def _made(message: Any, where: Path) -> Any:
 
 def _key(values: Any, field: AnyField, key: Any, new: bool) -> Any:
     if is_map(field):
-        if new:
-            _check_key(field, key)
-        elif key not in values:
+        key = _map_key(field, key)
+        if not new and key not in values:
             raise KeyError(f"{field.full_name} has no key {key!r}")
         return key
     index = operator.index(key)
@@ -272,9 +271,11 @@ def _key(values: Any, field: AnyField, key: Any, new: bool) -> Any:
     return index
 
 
-def _check_key(field: AnyField, key: Any) -> None:
-    """Raises what the map would."""
-    entry_class(field)().key = key
+def _map_key(field: AnyField, key: Any) -> Any:
+    """As the map has it: of bytes it makes text. Raises what the map would."""
+    entry = entry_class(field)()
+    entry.key = key
+    return entry.key
 
 
 def _memories(field: AnyField, value: Any) -> dict[Any, memoryview]:
@@ -282,9 +283,7 @@ def _memories(field: AnyField, value: Any) -> dict[Any, memoryview]:
     if is_map(field):
         if not isinstance(value, Mapping):
             raise TypeError(f"{field.full_name} is a map: attach a dict of buffers")
-        for key in value:
-            _check_key(field, key)
-        return {key: _memory(item) for key, item in value.items()}
+        return {_map_key(field, key): _memory(item) for key, item in value.items()}
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{field.full_name} is repeated: attach a list of buffers")
     return dict(enumerate(map(_memory, value)))

@@ -45,6 +45,7 @@ SUB_BYTE: Final = frozenset(
     name for name in EXTENDED if name.startswith(("int", "uint", "float4", "float6"))
 )
 
+_MOST_UNITS: Final = 999_999_999
 _TIME: Final = re.compile(
     r"(?:datetime64|timedelta64)\[(?:[1-9][0-9]{0,8})?(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]"
 )
@@ -68,8 +69,10 @@ def name_of(dtype: DType) -> str:
     if name is not None:
         return name
     if dtype.kind in "mM" and dtype.name.endswith("]"):
-        swapped = "" if dtype.isnative else ">"
-        return swapped + dtype.newbyteorder("=").name
+        name = dtype.newbyteorder("=").name
+        if not _TIME.fullmatch(name):
+            raise TypeError(f"dtype {dtype} counts in more units than can travel: {_MOST_UNITS}")
+        return name if dtype.isnative else ">" + name
     if dtype.type.__module__ == "ml_dtypes" and dtype.name in EXTENDED:
         _name_of[dtype] = dtype.name
         return dtype.name

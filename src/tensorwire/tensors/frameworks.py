@@ -68,6 +68,9 @@ def as_host(obj: object) -> HostTensor | None:
         if isinstance(obj, np.ma.MaskedArray):
             raise TypeError("a masked array: send its .data and .mask")
         return HostTensor(obj.view(np.ndarray), dtypes.name_of(obj.dtype), NUMPY, "")
+    # Not by the buffer protocol, by which a time is eight bytes.
+    if isinstance(obj, np.generic) and not isinstance(obj, (str, bytes)):
+        return HostTensor(np.asarray(obj), dtypes.name_of(obj.dtype), NUMPY, "")
     inwards = next(
         (_INWARDS[code] for code in (TORCH, TENSORFLOW, JAX) if _is_tensor(obj, code)),
         _from_protocol,

@@ -412,7 +412,14 @@ def _match_plain(value: Any, like: Any) -> None:
                 raise PartError(wrong)
             return
     if kind is not wanted and not (kind is int and wanted is float):
-        raise PartError(f"expected {_words(like)}, got {value!r:.40}")
+        raise PartError(f"expected {_words(like)}, got {_said(value)}")
+
+
+def _said(value: Any) -> str:
+    """What a peer chose, however large it is: Python writes no integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"an int of {value.bit_length()} bits"
+    return f"{value[:40] if isinstance(value, (str, bytes)) else value!r:.40}"
 
 
 def _words(like: Any) -> str:
