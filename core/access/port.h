@@ -152,14 +152,16 @@ class AccessPort final : public MemoryPort, private WordWaits::Waiter {
   // The same of regions that waited to be handed over, and were not.
   void note_unhanded(const Transport& transport) TW_REQUIRES(link_.send_mutex());
   // What is mapped is done at once, unless it has to wait for something before it.
-  bool may_map() const { return !fenced_.load(std::memory_order_acquire) && !over(); }
+  bool may_map() const {
+    return (maps_ || maps_blocks_) && !fenced_.load(std::memory_order_acquire) && !over();
+  }
   bool writing() const { return writing_.load(std::memory_order_acquire); }
   EndedAccesses take_ended() TW_REQUIRES(link_.send_mutex());
   bool peer_died() const;
   template <class Submit>
   Result<Ref<Access>> begin(Submit&& submit, bool driving);
   void look_again() override;
-  // As conceal(). std::bad_alloc: nothing has changed.
+  // As conceal(). std::bad_alloc: the region may still be there.
   Result<Ref<Grant>> end_grant(uint64_t region);
   void misplace() TW_REQUIRES(link_.send_mutex());
   void end_leaving() TW_REQUIRES(link_.send_mutex());

@@ -50,10 +50,8 @@ constexpr Setting kCoalesce{
     kCoalesceSizes};
 constexpr Setting kEager{"eager_bytes", "TENSORWIRE_EAGER_BYTES", kEagerSizes,
                          "up to this size, or to TENSORWIRE_COALESCE_BYTES if that is larger, a "
-                         "segment is copied along. "
-                         "Larger ones go by lease, by RDMA reads, or in chunks. By RDMA nothing "
-                         "below 4K is read, however "
-                         "low this is",
+                         "segment is copied along. Larger ones go by lease, by RDMA reads, or in "
+                         "chunks. By RDMA nothing below 4K is read, however low this is",
                          "16K; over shared memory 8K"};
 constexpr Setting kChunk{
     "chunk_bytes",
