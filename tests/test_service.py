@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import collections.abc
 import inspect
 import logging
 import re
@@ -539,57 +538,6 @@ def test_results_that_cannot_travel(client: Sample) -> None:
 
 
 # ------------------------------------------------------------------------------------- define
-
-
-def test_define_refuses_what_it_cannot_serve() -> None:
-    class Async:
-        async def f(self) -> None: ...
-
-    class AsyncGenerator:
-        async def f(self) -> Any:
-            yield 1
-
-    class AsyncStream:
-        def f(self, x: collections.abc.AsyncIterator[int]) -> None: ...
-
-    class TwoStreams:
-        def f(self, x: Iterator[int], y: Iterator[int]) -> None: ...
-
-    class ManyStreams:
-        def f(self, *x: Iterator[int]) -> None: ...
-
-    class NamedStreams:
-        def f(self, **x: Iterator[int]) -> None: ...
-
-    class Unresolved:
-        def f(self, x: NoSuchName) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-
-    class Empty:
-        x = 1
-
-    for cls, message in (
-        (Async, r"Async\.f is async"),
-        (AsyncGenerator, r"AsyncGenerator\.f is async"),
-        (AsyncStream, r"AsyncStream\.f has an async iterator"),
-        (TwoStreams, r"TwoStreams\.f streams x and y: at most one"),
-        (ManyStreams, r"ManyStreams\.f streams \*x: only one"),
-        (NamedStreams, r"NamedStreams\.f streams \*\*x: only one"),
-        (Unresolved, r"an annotation of .*Unresolved\.f cannot be evaluated .*NoSuchName"),
-        (Empty, "Empty has no public methods"),
-    ):
-        with pytest.raises(TypeError, match=message):
-            service.define(cls)
-    with pytest.raises(ValueError, match="dotted identifiers"):
-        service.define(name="a/b")(Base)
-    with grpc.insecure_channel("127.0.0.1:1") as channel:
-        with pytest.raises(TypeError, match="Base is no service"):
-            service.client(Base, channel)
-        with pytest.raises(TypeError, match="Empty is no service"):
-            service.add_to_server(Empty(), grpc.server(futures.ThreadPoolExecutor(1)))
-        with pytest.raises(
-            TypeError, match=r"Empty is a class: give an object of it, as Empty\(\)"
-        ):
-            service.add_to_server(Empty, grpc.server(futures.ThreadPoolExecutor(1)))
 
 
 def test_an_interface_and_its_implementation() -> None:
