@@ -8,8 +8,16 @@ namespace binding {
 bool Access::wait(nb::handle timeout) {
   const tw_wait limit = wait_for(timeout);
   Untold status;
-  const int result = without_gil([&] { return tw_access_wait(handle, &limit, &status); });
-  if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return false;
+  const auto wait_until = [&](const tw_wait& until) {
+    return without_gil([&] { return tw_access_wait(handle, &until, &status); });
+  };
+  int result = wait_until(limit);
+  if (result == TW_CODE_DEADLINE_EXCEEDED) {
+    if (!ended()) return false;
+    // It has ended since, while this waited for the GIL.
+    status = Untold();
+    result = wait_until({0, nullptr, nullptr});
+  }
   if (result != TW_INTERRUPTED)
     KeptObjects::get().free_some();  // its memory is no longer exported when this returns
   check(result, status);

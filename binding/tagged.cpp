@@ -25,9 +25,16 @@ struct Receive {
     const tw_wait limit = wait_for(timeout);
     MessageHandle message;
     Untold status;
-    const int result =
-        without_gil([&] { return tw_receive_wait(handle, &limit, &message.handle, &status); });
-    if (result == TW_CODE_DEADLINE_EXCEEDED && !ended()) return nb::none();
+    const auto wait_until = [&](const tw_wait& until) {
+      return without_gil([&] { return tw_receive_wait(handle, &until, &message.handle, &status); });
+    };
+    int result = wait_until(limit);
+    if (result == TW_CODE_DEADLINE_EXCEEDED) {
+      if (!ended()) return nb::none();
+      // It has ended since, while this waited for the GIL.
+      status = Untold();
+      result = wait_until({0, nullptr, nullptr});
+    }
     if (result != TW_INTERRUPTED) KeptObjects::get().free_some();
     check(result, status);
     if (!message.handle) raise(TW_CODE_FAILED_PRECONDITION, "the message has been taken before");
