@@ -118,6 +118,25 @@ def test_one_worker_without_groups_leaves_all_of_them_to_the_ring(
         cluster.close()
 
 
+def one_sum(tf: Any, workers: int) -> list[Any]:
+    """What each worker is to fetch."""
+    fetches = []
+    for task in range(workers):
+        with tf.device(f"/job:worker/task:{task}/device:CPU:0"):
+            fetches.append(
+                tf.raw_ops.CollectiveReduce(
+                    input=tf.fill([1000], float(task + 1)),
+                    group_size=workers,
+                    group_key=1,
+                    instance_key=100,
+                    merge_op="Add",
+                    final_op="Id",
+                    subdiv_offsets=[0],
+                )
+            )
+    return fetches
+
+
 def test_three_workers_over_tcp_and_a_step_that_is_cancelled(tensorflow: Any) -> None:
     """As with TensorFlow's own, such a step ends the collectives of all workers."""
     tf = tensorflow
@@ -128,20 +147,7 @@ def test_three_workers_over_tcp_and_a_step_that_is_cancelled(tensorflow: Any) ->
             stats = cluster.stats("worker", task)
             assert stats["collective_grouped"] == 2 * len(SIZES)
             assert stats["collective_ungrouped"] == stats["collective_grpc"] == 0
-        fetches = []
-        for task in range(3):
-            with tf.device(f"/job:worker/task:{task}/device:CPU:0"):
-                fetches.append(
-                    tf.raw_ops.CollectiveReduce(
-                        input=tf.fill([1000], float(task + 1)),
-                        group_size=3,
-                        group_key=1,
-                        instance_key=100,
-                        merge_op="Add",
-                        final_op="Id",
-                        subdiv_offsets=[0],
-                    )
-                )
+        fetches = one_sum(tf, 3)
         with session(tf, cluster.target("worker")) as run:
             # Long enough for the collective to begin: before, there is nothing that the others are
             # told of.
@@ -159,20 +165,7 @@ def test_two_runs_of_a_step_are_told_apart(tensorflow: Any) -> None:
         check_sums(tensorflow, cluster, 2)
         graph = tf.Graph()
         with graph.as_default():
-            fetches = []
-            for task in range(2):
-                with tf.device(f"/job:worker/task:{task}/device:CPU:0"):
-                    fetches.append(
-                        tf.raw_ops.CollectiveReduce(
-                            input=tf.fill([1000], float(task + 1)),
-                            group_size=2,
-                            group_key=1,
-                            instance_key=100,
-                            merge_op="Add",
-                            final_op="Id",
-                            subdiv_offsets=[0],
-                        )
-                    )
+            fetches = one_sum(tf, 2)
 
         def outcome(task: int, fetch: Any) -> str:
             with graph.as_default(), session(tf, cluster.target("worker", task)) as run:
