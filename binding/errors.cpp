@@ -33,9 +33,9 @@ nb::str decoded(std::string_view text) {
 nb::handle status_error() { return g_status_error; }
 
 void raise(int code, const char* details) {
-  nb::object error = made(PyObject_CallFunction(g_status_error, "is", code, details));
-  nb::object number = made(PyLong_FromLong(code));
   nb::object text = decoded(details);
+  nb::object error = made(PyObject_CallFunction(g_status_error, "iO", code, text.ptr()));
+  nb::object number = made(PyLong_FromLong(code));
   if (PyObject_SetAttrString(error.ptr(), "code", number.ptr()) == 0 &&
       PyObject_SetAttrString(error.ptr(), "details", text.ptr()) == 0)
     PyErr_SetObject(g_status_error, error.ptr());

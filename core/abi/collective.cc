@@ -86,8 +86,9 @@ class Interruptible {
   explicit Interruptible(const tw_wait* wait) : from_(wait_of(wait)) {}
   Wait wait() { return {from_.deadline, from_.interrupted ? ask : nullptr, this}; }
   int end(tw_status* status, const Status& how) const {
-    if (how.ok()) return TW_OK;
-    return interrupted_ ? TW_INTERRUPTED : report(status, how);
+    // Also where it was in time all the same: what interrupted it is the caller's to see.
+    if (interrupted_) return TW_INTERRUPTED;
+    return how.ok() ? TW_OK : report(status, how);
   }
 
  private:
@@ -122,7 +123,8 @@ int tw_group_join(const tw_store* store, int rank, int size, const char* host, i
   seat.deterministic = deterministic != 0;
   Interruptible asked(wait);
   auto made = Group::make(foreign, seat, asked.wait());
-  if (!made) return asked.end(status, made.status());
+  if (const int ended = asked.end(status, made ? Status() : made.status()); ended != TW_OK)
+    return ended;
   *out = reinterpret_cast<tw_group*>(made->leak());
   return TW_OK;
 } catch (const std::bad_alloc&) {

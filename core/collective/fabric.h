@@ -4,7 +4,8 @@
 //
 // Each returns once this rank has its result and its arguments are its own again; other ranks may
 // still be at it. An error ends the group: what the others have come to is not known. They are
-//   ABORTED             ranks called different operations; the text says which called what
+//   ABORTED             ranks called different operations, or one gives another size than another
+//                       one takes; the text says which called what
 //   DEADLINE_EXCEEDED   a rank has not come in time; the text names it
 //   UNAVAILABLE         a rank is gone; the text names it
 //   CANCELLED           the user interrupted the wait, or gave the group up
@@ -52,9 +53,8 @@ class Fabric {
     size_t size = 0;
   };
   // `gives` has a run of `in` for each rank, `takes` a run of `out` from each; the two arrays do
-  // not overlap. call.kind may be another one, of uneven shares: in a gather and a scatter what
-  // does not go to, or come from, the root is empty. INVALID_ARGUMENT, which ends the group as
-  // well: a rank gives another size than the other one takes.
+  // not overlap, and a rank takes from itself what it gives. call.kind may be another one, of
+  // uneven shares: in a gather and a scatter what does not go to, or come from, the root is empty.
   virtual Status all_to_all(const CollectiveCall& call, const std::byte* in,
                             std::span<const Run> gives, std::byte* out, std::span<const Run> takes,
                             const Wait& wait) = 0;

@@ -355,8 +355,9 @@ Status Group::usable() {
 
 // The others may be at it already.
 Status Group::no_memory(const CollectiveCall& call) {
-  const Status why{Code::kResourceExhausted,
-                   text({members_->name(rank()), " has no memory for ", call.text()})};
+  const Shortage shortage;
+  Status why{Code::kResourceExhausted,
+             text({members_->name(rank()), " has no memory for ", call.text()})};
   members_->fail(why);
   return why;
 }
@@ -439,6 +440,10 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
     return {Code::kInvalidArgument, "the operation has no uneven shares"};
   if (Status status = check(call, factor); !status.ok()) return status;
   const bool reduces_shares = call.kind == CollectiveKind::kReduceScatter;
+  const auto self = static_cast<size_t>(rank());
+  if (const size_t own = gives[self].size; !reduces_shares && own != takes[self].size)
+    return {Code::kInvalidArgument,
+            text({"this rank gives itself ", own, " bytes, and takes ", takes[self].size})};
   uint64_t bytes = 0;
   for (const Fabric::Run& run : call.kind == CollectiveKind::kAllGather ? gives.first(1) : gives)
     bytes += run.size;
@@ -460,9 +465,6 @@ Status Group::exchange(const CollectiveCall& call, const std::byte* in,
   if (!fabric_) {
     const Fabric::Run given = gives[0],
                       taken = reduces_shares ? Fabric::Run{0, given.size} : takes[0];
-    if (given.size != taken.size)
-      return {Code::kInvalidArgument,
-              text({"this rank gives itself ", given.size, " bytes, and takes ", taken.size})};
     CollectiveCall share = call;
     share.count = given.size / size_of(call.type);
     if (!place) return alone(share, in + given.offset, out + taken.offset);

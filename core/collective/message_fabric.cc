@@ -82,12 +82,8 @@ Status MessageFabric::all_to_all(const CollectiveCall& call, const std::byte* in
                                  std::span<const Run> gives, std::byte* out,
                                  std::span<const Run> takes, const Wait& wait) {
   const auto self = static_cast<size_t>(team_.rank());
-  if (gives[self].size == takes[self].size)
-    copy_bytes(out + takes[self].offset, in + gives[self].offset, gives[self].size);
+  copy_bytes(out + takes[self].offset, in + gives[self].offset, gives[self].size);
   return by(call, wait, Algorithm::kNone, [&](Messages& messages) -> Status {
-    if (gives[self].size != takes[self].size)
-      return {Code::kInvalidArgument, text({"this rank gives itself ", gives[self].size,
-                                            " bytes, and takes ", takes[self].size})};
     steps::Given given;
     steps::Taken taken;
     for (const Run& run : gives) given.push_back(std::span(in + run.offset, run.size));

@@ -107,8 +107,8 @@ Status Messages::check(int from, const InMessage& message, size_t size, uint64_t
   if (!theirs) return theirs.status();
   if (Status status = compare(team_.in_group(from), *theirs); !status.ok()) return status;
   if (theirs->total != total || segments[1].size != size)
-    return {Code::kInvalidArgument, text({team_.name(from), " gives ", theirs->total, " bytes to ",
-                                          team_.name(team_.rank()), ", which takes ", total})};
+    return {Code::kAborted, text({team_.name(from), " gives ", theirs->total, " bytes to ",
+                                  team_.name(team_.rank()), ", which takes ", total})};
   return {};
 }
 
@@ -125,6 +125,10 @@ Result<Received> Messages::receive(int from, size_t size, uint64_t total, int la
   }
   if (Status status = check(from, *message, size, total); !status.ok()) return status;
   return Received(std::move(*message));
+}
+
+std::byte* Messages::room(size_t size) {
+  return rooms_.emplace_back(std::make_unique_for_overwrite<std::byte[]>(size)).get();
 }
 
 Status Messages::finish() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,8 @@ class Messages {
   Result<Received> receive(int from, size_t size) { return receive(from, size, size); }
   // All that was sent has left.
   Status finish();
+  // Memory to send from that is there until nobody reads it any more, however the operation ends.
+  std::byte* room(size_t size);
 
  private:
   struct Traffic {
@@ -98,6 +101,7 @@ class Messages {
   const Algorithm algorithm_;
   const Look look_;
   std::vector<Traffic> traffic_;  // by rank and lane
+  std::vector<std::unique_ptr<std::byte[]>> rooms_;
 };
 
 }  // namespace tw::collective

@@ -88,10 +88,10 @@ Status Roster::open(route::Policy policy, const std::string& host) {
 
 Result<Ref<MemberPort>> Roster::make_port(int rank, meet::Connected connected, Link::Role role) {
   const auto link =
-      make_ref<Link>(runtime_, std::move(connected.transport), std::move(connected.peer),
+      make_ref<Link>(runtime_, *poller_, std::move(connected.transport), std::move(connected.peer),
                      runtime_.settings().max_message_bytes, role);
   auto port = Ref<MemberPort>::share(&link->attach<MemberPort>(Ref<Roster>::share(this), rank));
-  if (Status status = link->start(*poller_); !status.ok()) return status;
+  if (Status status = link->start(); !status.ok()) return status;
   return port;
 }
 
@@ -552,11 +552,12 @@ void Roster::ask_who_left() {
 
 void Roster::fail(const Status& why) {
   if (!home_.here()) return;
+  std::string said = why.details();
   {
     const MutexLock lock(mutex_);
     if (failed_.exchange(true) || membership_ == Membership::kLeft) return;
     const auto self = static_cast<size_t>(rank_);
-    whys_[self] = why.details();
+    whys_[self] = std::move(said);
     fates_[self].store(Fate::kFailed, std::memory_order_release);
     due_[self] = Fate::kFailed;
   }

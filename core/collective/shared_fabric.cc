@@ -444,8 +444,8 @@ Status SharedFabric::exchange_runs(const Pending& now, const std::byte* in,
       if (j != self) continue;
       from[i] = run->address;
       if (run->size != takes[i].size)
-        return {Code::kInvalidArgument, text({team.name(rank), " gives ", run->size, " bytes to ",
-                                              team.name(rank_), ", which takes ", takes[i].size})};
+        return {Code::kAborted, text({team.name(rank), " gives ", run->size, " bytes to ",
+                                      team.name(rank_), ", which takes ", takes[i].size})};
     }
   }
   copy_out(out + takes[self].offset, in + gives[self].offset, takes[self].size, takes[self].size);

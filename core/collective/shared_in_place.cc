@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "collective/point_to_point.h"
 #include "collective/shared_stages.h"
+#include "wire/bytes.h"
 
 namespace tw::collective {
 
@@ -36,18 +37,14 @@ Status SharedStages::enter_with(const Pending& now, const std::byte* array, size
 
 Result<std::vector<const std::byte*>> SharedStages::mapped(const std::byte* own, size_t size) {
   std::vector<const std::byte*> arrays;
-  // Each is looked at once: it lies in memory that its rank may write.
-  std::vector<ArrayPlace> places;
-  for (int i = 0; arenas_ && i < size_; ++i) {
-    places.push_back(place_of(i));
-    if (!places.back().in_arena()) return arrays;
-  }
+  for (int i = 0; arenas_ && i < size_; ++i)
+    if (!place_of(i).in_arena()) return arrays;
   for (int i = 0; arenas_ && i < size_; ++i) {
     if (i == rank_) {
       arrays.push_back(own);
       continue;
     }
-    const auto found = arenas_->find(i, places[static_cast<size_t>(i)], size);
+    const auto found = arenas_->find(i, place_of(i), size);
     if (!found) return blame(team_.members(), team_.in_group(i), found.status());
     arrays.push_back(*found);
   }
@@ -56,6 +53,9 @@ Result<std::vector<const std::byte*>> SharedStages::mapped(const std::byte* own,
 
 Status SharedStages::read(const Pending& now, int rank, uint64_t from, const std::byte* mapping,
                           std::byte* to, size_t size) {
+  if (!readable())
+    return blame(team_.members(), team_.in_group(rank),
+                 wire::protocol_error({"an array that no other rank can read"}));
   const PeerMemory& memory = *memories_[static_cast<size_t>(rank)];
   size_t through = 0;
   Status why;

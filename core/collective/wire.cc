@@ -83,7 +83,7 @@ Result<Answer> decode_answer(std::span<const std::byte> bytes) {
 }
 
 std::string encode_word(const Word& word) {
-  const std::string_view why = word.why.substr(0, kMostWhy);
+  const std::string_view why = wire::cut_utf8(word.why, kMostWhy);
   std::array<std::byte, kWordSize> fixed;
   wire::store(wire::store(fixed.data(), static_cast<uint32_t>(word.rank)), word.fate);
   std::string bytes(reinterpret_cast<const char*>(fixed.data()), fixed.size());

@@ -381,11 +381,14 @@ Result<int> Listener::open(Fd socket, Kind::Socket at) {
     if (kind->socket() == at && kind->why_not().ok()) kinds.push_back(kind.get());
   const MutexLock lock(mutex_);
   if (closed_) return Status{Code::kFailedPrecondition, "the server is closed"};
-  auto watch = poller_.watch(socket.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
+  ListeningSocket listening{
+      std::move(socket), {}, at, std::move(kinds), Crowd<PendingConnection*>(room())};
+  sockets_.reserve(sockets_.size() + 1);  // once it is watched nothing may fail any more
+  auto watch = poller_.watch(listening.fd.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this),
                              static_cast<uint32_t>(sockets_.size()));
   if (!watch) return watch.status();
-  sockets_.push_back(
-      {std::move(socket), *watch, at, std::move(kinds), Crowd<PendingConnection*>(room())});
+  listening.watch = *watch;
+  sockets_.push_back(std::move(listening));
   return port;
 }
 

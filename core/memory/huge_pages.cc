@@ -44,7 +44,7 @@ bool kernel_workers_run() {
   static const bool isolated = names_cpus("/sys/devices/system/cpu/isolated") ||
                                names_cpus("/sys/devices/system/cpu/nohz_full");
   if (isolated) return false;
-  const int policy = sched_getscheduler(0);
+  const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
   return policy != SCHED_FIFO && policy != SCHED_RR;
 }
 

@@ -64,7 +64,7 @@ struct FrameHeader {
   FrameType type = FrameType::kMessage;
   uint8_t flags = 0;           // none defined: zero
   uint16_t segment_count = 0;  // MESSAGE, EAGER
-  uint64_t stream = 0;         // zero from FIN and GOAWAY on: they concern the whole link
+  uint64_t stream = 0;         // zero where a frame concerns the whole link
   uint64_t message = 0;        // from 1, counted by each sender; zero where no message is meant
   uint32_t header_length = 0;  // MESSAGE
   uint32_t first_segment = 0;  // EAGER: the first of segment_count; DATA, RTS: the one it is about
@@ -187,10 +187,10 @@ struct GoAway {
   std::string_view reason;  // UTF-8; points into the body
 };
 
+Result<GoAway> decode_goaway_body(const FrameHeader& header, std::span<const std::byte> body);
+
 // The lease.
 Result<uint64_t> decode_unmappable_body(const FrameHeader& header, std::span<const std::byte> body);
-
-Result<GoAway> decode_goaway_body(const FrameHeader& header, std::span<const std::byte> body);
 
 // ---- encoders ----
 

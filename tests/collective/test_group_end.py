@@ -8,6 +8,9 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -50,6 +53,28 @@ def test_ranks_that_call_different_operations(tmp_path: Path, fabric: str) -> No
     for text in results(disagree, tmp_path, 2, on_a_host=on_a_host(fabric) // 2):
         assert "called barrier" in text
         assert "called all_reduce of 3 int16, max" in text
+
+
+def give_too_much(group: Group) -> str:
+    """By rank 0 to rank 1, and by each to itself."""
+    rows = np.ones(3)
+    with pytest.raises(ValueError, match="gives itself"):
+        group.all_to_all(rows, [2 - group.rank, 1 + group.rank], [1, 1])
+    group.barrier()  # which goes on
+
+    def disagree() -> None:
+        group.all_to_all(rows[group.rank :], [1, 2] if group.rank == 0 else [1, 1], [1, 1])
+        group.barrier()  # as rank 0 has what it takes
+
+    with pytest.raises(GroupError) as caught:
+        disagree()
+    assert isinstance(caught.value, DisagreementError | RankLostError)
+    return str(caught.value)
+
+
+def test_ranks_that_give_and_take_different_sizes(tmp_path: Path, fabric: str) -> None:
+    for text in results(give_too_much, tmp_path, 2, on_a_host=on_a_host(fabric) // 2):
+        assert "gives 16 bytes to rank 1" in text
 
 
 def reduce_for_ever(group: Group, count: int, ready: str) -> str:
@@ -182,6 +207,51 @@ def interrupt_oneself(group: Group) -> str:
 
 def test_interrupt(tmp_path: Path) -> None:
     assert "interrupted" in results(interrupt_oneself, tmp_path, 2)[1]
+
+
+def interrupt_while_it_comes(group: Group, folder: str) -> None:
+    array = np.empty(4)
+    interrupted = FileStore(folder)
+    if group.rank == 1:
+        interrupted.get("interrupted", LIMIT_SECONDS)
+        for tag in (7, 8):
+            group.send(array, 0, tag)
+        group.barrier()
+        return
+    later = group.receive(np.empty(4), 1, 8, async_op=True)
+
+    def take_one(*_: object) -> None:
+        interrupted.set("interrupted", b"")
+        later.wait()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, take_one)
+    timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        group.receive(array, 1, 7)
+    timer.join()
+    group.barrier()
+
+
+def test_a_message_that_comes_while_its_wait_is_interrupted(tmp_path: Path) -> None:
+    results(interrupt_while_it_comes, tmp_path, 2, str(tmp_path / "interrupted"))
+
+
+@pytest.mark.parametrize("name", ["TENSORWIRE_GROUP_HOST", "TENSORWIRE_RUNTIME_DIR"])
+def test_an_error_with_bytes_that_are_no_text(name: str) -> None:
+    program = (
+        "import sys; from tensorwire.collective import GroupError, join\n"
+        "try:\n    join(sys.argv[1], 0, 2, timeout=5)\n"
+        "except (GroupError, ValueError) as error:\n    print(ascii(error))"
+    )
+    arguments = [sys.executable, "-c", program]
+    environment = {**os.environb, name.encode(): b"/proc/nope\xff"}
+    with tempfile.TemporaryDirectory() as folder:
+        said = subprocess.run(
+            [*arguments, folder], env=environment, check=True, capture_output=True, text=True
+        )
+    assert r"/proc/nope\ufffd" in said.stdout, said
 
 
 def fork_and_go_on(group: Group) -> int:

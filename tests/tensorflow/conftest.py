@@ -53,12 +53,13 @@ class Cluster:
     """``tasks`` gives each task its protocol. Sessions are made in this process, which serves
     nothing and needs no plugin."""
 
-    def __init__(self, tasks: Mapping[Task, str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, tasks: Mapping[Task, str], environment: Mapping[str, str], host: str = "127.0.0.1"
+    ) -> None:
         self._tasks = dict(tasks)
         self._environment = dict(environment)
-        self.addresses = dict(
-            zip(tasks, (f"127.0.0.1:{p}" for p in free_ports(len(tasks))), strict=True)
-        )
+        ports = free_ports(len(tasks))
+        self.addresses = dict(zip(tasks, (f"{host}:{p}" for p in ports), strict=True))
         self.spec: dict[str, list[str]] = {}
         for (job, _), address in self.addresses.items():
             self.spec.setdefault(job, []).append(address)
@@ -110,8 +111,10 @@ MakeCluster = Callable[..., Cluster]
 
 
 @contextmanager
-def running(tasks: Mapping[Task, str], **environment: str) -> Iterator[Cluster]:
-    cluster = Cluster(tasks, environment)
+def running(
+    tasks: Mapping[Task, str], *, host: str = "127.0.0.1", **environment: str
+) -> Iterator[Cluster]:
+    cluster = Cluster(tasks, environment, host)
     try:
         for task in tasks:
             cluster.start([task])

@@ -109,6 +109,13 @@ def test_between_hosts(tensorflow: Any, transport: str) -> None:
         assert stats["served_copied"] == 0
 
 
+def test_a_cluster_that_is_named_by_ipv6(tensorflow: Any) -> None:
+    with running(PAIR, host="[::1]", TENSORWIRE_TRANSPORT="tcp") as cluster:
+        check_there_and_back(tensorflow, cluster)
+        stats = cluster.stats("ps")
+        assert stats["received_tcp"] > stats["received_grpc"] == 0
+
+
 def test_a_data_port_that_nobody_reaches(tensorflow: Any) -> None:
     with running(PAIR, TENSORWIRE_FORBID="shm") as cluster:
         assert cluster.processes["worker", 0].ask("drop") == 1

@@ -29,9 +29,8 @@ Status pairwise(Messages& messages, int root, const std::byte* in, std::byte* ou
   for (int rank = 0; rank < size; ++rank)
     chunks = std::max(chunks, (part(rank).size() + each - 1) / each);
   const Part own = part(team.rank());
-  std::vector<std::byte> scratch;  // a result that only the root keeps
-  if (!gets) scratch.resize(own.size() * width);
-  std::byte* const results = gets ? out + own.begin * width : scratch.data();
+  std::byte* const results = gets ? out + own.begin * width
+                                  : messages.room(own.size() * width);  // that only the root keeps
 
   const auto give = [&](size_t c) -> Status {
     const bool mine = piece(team.rank(), c).size() != 0;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
-
 #include "collective/steps/around.h"
 
 namespace tw::collective::steps {
@@ -13,8 +11,8 @@ Status ring_reduce_scatter(Messages& messages, const std::byte* in, std::byte* o
   // Sums on their way: those that wait for their turn, and those that are being sent.
   const size_t slots = way.distance() + Messages::kLeaving + 2 - way.ahead();
   const size_t room = std::min(call.bytes(), Messages::kChunk);
-  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(slots * room);
-  const auto slot = [&](size_t taken) { return scratch.get() + taken % slots * room; };
+  std::byte* const sums = messages.room(slots * room);
+  const auto slot = [&](size_t taken) { return sums + taken % slots * room; };
   // A share begins its way at the rank behind its own, and comes to its own in the last turn.
   const auto mine = [&](size_t back, const Part& piece) {
     const auto share = static_cast<size_t>(team.before(static_cast<int>(back)));

@@ -142,7 +142,21 @@ TEST_CASE("group: a rank that gives another size than the other one takes is nam
     const CollectiveCall call{CollectiveKind::kAllToAll, DataType::kInt64, ReduceOp::kSum, 0,
                               CollectiveCall::kUneven};
     const Status status = group.exchange(call, bytes(in), gives, bytes(out), takes, within(kLong));
+    if (status.code() != Code::kAborted) return "the code of another error";
     return status.details().find("gives 24 bytes to") != std::string::npos ? "" : status.details();
+  });
+}
+
+TEST_CASE("group: a rank that would take from itself another size than it gives is refused") {
+  as_ranks(2, [](Group& group) -> std::string {
+    std::vector<int64_t> in(8), out(8);
+    const std::vector<Fabric::Run> gives(2, {0, 16}), takes(2, {0, 24});
+    const CollectiveCall call{CollectiveKind::kAllToAll, DataType::kInt64, ReduceOp::kSum, 0,
+                              CollectiveCall::kUneven};
+    if (group.exchange(call, bytes(in), gives, bytes(out), takes, within(kLong)).code() !=
+        Code::kInvalidArgument)
+      return "it was taken";
+    return all_reduce(group, 4).ok() ? "" : "the group has ended";
   });
 }
 

@@ -155,7 +155,6 @@ void CompletionQueue::keep_ticking() {
 
 void CompletionQueue::poll(const CompletionSink* who) {
   const MutexLock lock(mutex_);
-  if (who && who == on_duty_ && std::exchange(asleep_, false)) keep_ticking();
   dispatch(who);
 }
 
@@ -181,6 +180,11 @@ bool CompletionQueue::prepare_sleep(const CompletionSink& who) {
   }
   dispatch(&who);
   return mine;
+}
+
+void CompletionQueue::end_sleep(const CompletionSink& who) {
+  const MutexLock lock(mutex_);
+  if (on_duty_ == &who && std::exchange(asleep_, false)) keep_ticking();
 }
 
 void CompletionQueue::end(const CompletionSink& who) {

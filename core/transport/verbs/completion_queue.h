@@ -63,6 +63,8 @@ class CompletionQueue final : public Listed<> {
   void begin(const CompletionSink& who);
   // It is about to sleep: true when the channel has to wake it, because it is on duty. Polls.
   bool prepare_sleep(const CompletionSink& who);
+  // It has slept: as long as it is busy with something else, the background looks after the others.
+  void end_sleep(const CompletionSink& who);
   // It lets go of the baton: the background is on duty if this one was. Polls.
   void end(const CompletionSink& who);
 

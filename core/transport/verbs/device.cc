@@ -2,7 +2,6 @@
 #include "transport/verbs/device.h"
 
 #include <arpa/inet.h>
-#include <endian.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -173,7 +172,6 @@ Result<Device> query(const Library& library, ibv_context* context, std::string n
     return errno_status(Code::kUnavailable, text({"RDMA device ", name}), error);
   Device device;
   device.name = std::move(name);
-  device.guid = be64toh(attributes.node_guid);
   device.unusable = unusable(*context->device);
   device.numa_node = number_in(
       library.attribute(text({"/sys/class/infiniband/", device.name, "/device/numa_node"})), -1);

@@ -46,7 +46,6 @@ struct DevicePort {
 
 struct Device {
   std::string name;
-  uint64_t guid = 0;
   std::string unusable;          // why links cannot use it, as a clause; mostly empty
   int numa_node = -1;            // -1: not known
   uint32_t max_queue_depth = 0;  // work requests of a queue pair

@@ -47,10 +47,6 @@ class Registration final : public RefCounted {
   size_t size() const { return size_; }
   uint32_t local_key() const { return local_key_; }
   uint32_t remote_key() const { return remote_key_; }
-  bool holds(const void* p, size_t size) const {
-    const auto* from = static_cast<const std::byte*>(p);
-    return from >= data_ && size <= size_ && static_cast<size_t>(from - data_) <= size_ - size;
-  }
   ibv_mr* handle() const { return region_; }
 
  private:

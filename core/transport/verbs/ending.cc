@@ -24,6 +24,7 @@ void Endpoint::revoke(bool peer_lives) {
     attention_ = Attention::kAwake;
     ring_locked();
   }
+  close_side();  // the marker that a link which is leaving waits for went with the reset
 }
 
 // Why a link ends is said by its last SEND, which a reset would take back.

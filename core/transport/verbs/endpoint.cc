@@ -455,6 +455,10 @@ size_t Endpoint::prepare_sleep(std::span<int> channels) {
   return count;
 }
 
+void Endpoint::end_sleep() {
+  for (const auto& queue : queues_) queue->end_sleep(sink());
+}
+
 // ---- what there is to see ----
 
 TransportFacts Endpoint::facts() const {

@@ -90,6 +90,7 @@ class Endpoint final : public Observer, private CompletionSink {
   // The driver is about to sleep: how many descriptors it has to watch beside the bell and the side
   // connection. Polls.
   size_t prepare_sleep(std::span<int> channels);
+  void end_sleep();
 
   // ---- the end ----
   // Both ends stop reading and writing this process's memory. What was sent goes out first, if it

@@ -56,7 +56,6 @@ Result<Library> Library::load(const char* soname) {
   in.find(library.get_device_list, "ibv_get_device_list");
   in.find(library.free_device_list, "ibv_free_device_list");
   in.find(library.get_device_name, "ibv_get_device_name");
-  in.find(library.get_device_guid, "ibv_get_device_guid");
   in.find(library.open_device, "ibv_open_device");
   in.find(library.close_device, "ibv_close_device");
   in.find(library.query_device, "ibv_query_device");

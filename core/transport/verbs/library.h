@@ -15,13 +15,6 @@
 
 namespace tw::verbs {
 
-// Whether this build has the transport: ask with `if constexpr` before naming anything else of it.
-#ifdef TENSORWIRE_VERBS
-inline constexpr bool kBuilt = true;
-#else
-inline constexpr bool kBuilt = false;
-#endif
-
 // The functions that <infiniband/verbs.h> has not inline. The inline ones (ibv_post_send,
 // ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq, ibv_alloc_mw, ibv_dealloc_mw, ibv_inc_rkey) go
 // through the context's own table. A test fills in functions of its own.
@@ -36,7 +29,6 @@ struct Library {
   ibv_device** (*get_device_list)(int* count) = nullptr;
   void (*free_device_list)(ibv_device** list) = nullptr;
   const char* (*get_device_name)(ibv_device* device) = nullptr;
-  __be64 (*get_device_guid)(ibv_device* device) = nullptr;
   ibv_context* (*open_device)(ibv_device* device) = nullptr;
   int (*close_device)(ibv_context* context) = nullptr;
   int (*query_device)(ibv_context* context, ibv_device_attr* out) = nullptr;

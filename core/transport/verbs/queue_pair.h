@@ -76,7 +76,6 @@ class QueuePair {
   bool room(uint32_t extra = 0) const { return posted_.size() < depth_ + extra; }
   // Room for another RDMA READ or atomic.
   bool read_room() const { return room() && reads_ < max_reads_; }
-  uint32_t reads() const { return reads_; }
   size_t bytes_under_way() const { return bytes_; }
   size_t largest() const { return largest_; }
   bool idle() const { return posted_.empty(); }

@@ -84,6 +84,7 @@ Wake VerbsTransport::sleep(bool want_send, Nanos deadline) {
       // A completion for somebody else on the same queue is handed out, and the sleep goes on.
       if (n <= 0 || fds[0].revents != 0 || fds[1].revents != 0) break;
     }
+    endpoint_->end_sleep();
   }
   sleeping_.store(false, std::memory_order_relaxed);
   endpoint_->wake();

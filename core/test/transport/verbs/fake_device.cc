@@ -71,7 +71,6 @@ struct FakeFunctions {
     delete[] list;
   }
   static const char* get_device_name(ibv_device* device) { return device->name; }
-  static __be64 get_device_guid(ibv_device*) { return 0; }
 
   static ibv_context* open_device(ibv_device* device) {
     Lock lock(g_host->mutex_);
@@ -286,7 +285,6 @@ FakeHost::FakeHost(std::vector<FakeDevice> with) : devices(std::move(with)) {
   library_.get_device_list = F::get_device_list;
   library_.free_device_list = F::free_device_list;
   library_.get_device_name = F::get_device_name;
-  library_.get_device_guid = F::get_device_guid;
   library_.open_device = F::open_device;
   library_.close_device = F::close_device;
   library_.query_device = F::query_device;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "request.h"
@@ -31,10 +32,16 @@ constexpr size_t kCopyHere = 256 << 10;
 
 thread_local bool t_dispatching = false;
 
-// A worker that its cluster knows by a name of this host alone is reached from nowhere else.
-std::string address_to_bind(const std::string& host) {
-  if (host == "localhost") return "127.0.0.1";
-  return host.compare(0, 4, "127.") == 0 ? host : "0.0.0.0";
+int listen_as(tw_server* server, const std::string& host, int* port, tw_status* status) {
+  const auto at = [&](const char* address) {
+    return core().server_listen_tcp(server, address, 0, port, status);
+  };
+  // A worker that its cluster knows by a name of this host alone is reached from nowhere else.
+  if (host == "localhost") return at("127.0.0.1");
+  if (host == "[::1]") return at("::1");
+  if (absl::StartsWith(host, "127.")) return at(host.c_str());
+  const int both = at("::");
+  return both == TW_OK ? both : at("0.0.0.0");  // a kernel without IPv6
 }
 
 // What a call asks for. INVALID_ARGUMENT.
@@ -80,8 +87,7 @@ absl::Status DataServer::start(WorkerService* worker, const std::string& host,
     char path[256];
     int port = 0;
     const int result = local ? core().server_listen_local(made->server_, path, sizeof path, &status)
-                             : core().server_listen_tcp(
-                                   made->server_, address_to_bind(host).c_str(), 0, &port, &status);
+                             : listen_as(made->server_, host, &port, &status);
     if (result != TW_OK) {
       LOG(WARNING) << "tensorwire: no " << absl::StrJoin(names, ", no ")
                    << " for this worker: " << status.details;

@@ -84,7 +84,9 @@ void Group::abort(const absl::Status& why) {
     const std::lock_guard<std::mutex> lock(mutex_);
     joined = group_ != nullptr;
   }
-  if (joined) core().group_abort(group_.get(), std::string(why.message().substr(0, 512)).c_str());
+  const absl::string_view said = why.message();
+  if (joined)
+    core().group_abort(group_.get(), wire::encode_details({said.data(), said.size()}).c_str());
 }
 
 void Group::close() {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "allocator.h"
 #include "bootstrap.h"
 #include "collective.h"
@@ -108,6 +109,12 @@ class Worker final : public tf::GrpcWorker, public WorkerService {
   SharedWorkerCache workers_;  // null: nobody meets here
 };
 
+// A number of IPv6 without the brackets that a cluster has around it.
+std::string bare(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return std::string(host);
+}
+
 class Server final : public tf::GrpcServer {
  public:
   Server(const tf::ServerDef& definition, tf::Env* environment)
@@ -190,7 +197,7 @@ class Server final : public tf::GrpcServer {
         !status.ok())
       return status;
     const SharedWorkerCache shared(workers);
-    *out = make_collective_manager(config, environment, shared, name_, host_name());
+    *out = make_collective_manager(config, environment, shared, name_, bare(host_name()));
     if (settings().groups) worker_->invite(shared);
     return absl::OkStatus();
   }
