@@ -102,7 +102,7 @@ def main(order: dict[str, Any]) -> None:
         for job, task in order["tasks"]
     ]
     print("ready", len(servers), flush=True)
-    grpc_ports = [int(order["cluster"][job][at].split(":")[1]) for job, at in order["tasks"]]
+    grpc_ports = [int(order["cluster"][job][at].rsplit(":", 1)[1]) for job, at in order["tasks"]]
     answers: dict[str, Callable[[], Any]] = {
         "stats": tt.stats,
         "drop": partial(drop, grpc_ports),

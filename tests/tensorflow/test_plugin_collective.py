@@ -141,7 +141,8 @@ def test_three_workers_over_tcp_and_a_step_that_is_cancelled(tensorflow: Any) ->
     """As with TensorFlow's own, such a step ends the collectives of all workers."""
     tf = tensorflow
     tasks = {("worker", task): PLUGIN for task in range(3)}
-    with running(tasks, TENSORWIRE_FORBID="shm") as cluster, tf.Graph().as_default():
+    named = running(tasks, host="[::1]", TENSORWIRE_FORBID="shm")  # by IPv6, too
+    with named as cluster, tf.Graph().as_default():
         check_sums(tensorflow, cluster, 3)
         for task in range(3):
             stats = cluster.stats("worker", task)
