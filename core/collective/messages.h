@@ -104,4 +104,12 @@ class Messages {
   std::vector<std::unique_ptr<std::byte[]>> rooms_;
 };
 
+// A block goes in so many messages; an empty one, too, so that ranks find out whether they agree.
+constexpr size_t messages_of(size_t bytes) {
+  return bytes == 0 ? 1 : (bytes + Messages::kChunk - 1) / Messages::kChunk;
+}
+constexpr size_t length_of(size_t bytes, size_t message) {
+  return std::min(Messages::kChunk, bytes - message * Messages::kChunk);
+}
+
 }  // namespace tw::collective

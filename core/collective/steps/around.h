@@ -18,9 +18,7 @@ class Around {
       : call_(messages.part()),
         turns_(static_cast<size_t>(messages.team().size()) - 1),
         waves_(std::max<size_t>(1, (call_.bytes() + kWave - 1) / kWave)),
-        pieces_(waves_ > 1 ? kPieces
-                           : std::max<size_t>(
-                                 1, (call_.bytes() + Messages::kChunk - 1) / Messages::kChunk)) {}
+        pieces_(waves_ > 1 ? kPieces : messages_of(call_.bytes())) {}
 
   size_t messages() const { return waves_ * turns_ * pieces_; }
   // Of a message: in which turn it goes, and what of a share, in elements.

@@ -48,12 +48,4 @@ Status ring_of_blocks(Messages& messages, Blocks blocks, Packed& packed);
 Status ring_of_sums(Messages& messages, Blocks blocks, Packed& packed, const BlockReduction& how,
                     std::byte* result);
 
-// A block goes in so many messages; an empty one, too, so that ranks find out whether they agree.
-constexpr size_t messages_of(size_t bytes) {
-  return bytes == 0 ? 1 : (bytes + Messages::kChunk - 1) / Messages::kChunk;
-}
-constexpr size_t length_of(size_t bytes, size_t message) {
-  return std::min(Messages::kChunk, bytes - message * Messages::kChunk);
-}
-
 }  // namespace tw::collective::steps

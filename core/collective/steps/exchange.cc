@@ -4,36 +4,25 @@
 #include "collective/steps/steps.h"
 
 namespace tw::collective::steps {
-namespace {
-
-// How many messages a run takes: an empty one goes, too.
-size_t chunks_of(size_t bytes) {
-  return std::max<size_t>(1, (bytes + Messages::kChunk - 1) / Messages::kChunk);
-}
-
-}  // namespace
 
 Status exchange(Messages& messages, const Given& gives, const Taken& takes) {
   const Team& team = messages.team();
-  const auto length = [](size_t bytes, size_t c) {
-    return std::min(Messages::kChunk, bytes - c * Messages::kChunk);
-  };
   size_t chunks = 0;
   for (int k = 1; k < team.size(); ++k) {
     const auto other = static_cast<size_t>(team.after(k));
-    if (gives[other]) chunks = std::max(chunks, chunks_of(gives[other]->size()));
-    if (takes[other]) chunks = std::max(chunks, chunks_of(takes[other]->size()));
+    if (gives[other]) chunks = std::max(chunks, messages_of(gives[other]->size()));
+    if (takes[other]) chunks = std::max(chunks, messages_of(takes[other]->size()));
   }
   const auto give = [&](size_t c) -> Status {
     for (int k = 1; k < team.size(); ++k) {
       const auto& run = takes[static_cast<size_t>(team.before(k))];
-      if (!run || c >= chunks_of(run->size())) continue;
+      if (!run || c >= messages_of(run->size())) continue;
       if (Status status = messages.expect(team.before(k)); !status.ok()) return status;
     }
     for (int k = 1; k < team.size(); ++k) {
       const auto& run = gives[static_cast<size_t>(team.after(k))];
-      if (!run || c >= chunks_of(run->size())) continue;
-      const auto chunk = run->subspan(c * Messages::kChunk, length(run->size(), c));
+      if (!run || c >= messages_of(run->size())) continue;
+      const auto chunk = run->subspan(c * Messages::kChunk, length_of(run->size(), c));
       if (Status status = messages.send(team.after(k), chunk, run->size()); !status.ok())
         return status;
     }
@@ -42,8 +31,8 @@ Status exchange(Messages& messages, const Given& gives, const Taken& takes) {
   const auto take = [&](size_t c) -> Status {
     for (int k = 1; k < team.size(); ++k) {
       const auto& run = takes[static_cast<size_t>(team.before(k))];
-      if (!run || c >= chunks_of(run->size())) continue;
-      const auto place = run->subspan(c * Messages::kChunk, length(run->size(), c));
+      if (!run || c >= messages_of(run->size())) continue;
+      const auto place = run->subspan(c * Messages::kChunk, length_of(run->size(), c));
       const auto chunk = messages.receive(team.before(k), place.size(), run->size());
       if (!chunk) return chunk.status();
       if (!place.empty()) std::memcpy(place.data(), chunk->data(), place.size());

@@ -2,44 +2,28 @@
 #include <cstring>
 
 #include "collective/steps/algorithms.h"
+#include "collective/steps/send_receive.h"
 
 namespace tw::collective::steps {
 
 Status ring(Messages& messages, const std::byte* in, std::byte* out) {
   const Team& team = messages.team();
   const CollectiveCall& call = messages.part();
-  const size_t width = size_of(call.type), each = Messages::kChunk / width;
+  const size_t width = size_of(call.type);
   const int size = team.size(), right = team.after(1), left = team.before(1);
   if (in != out && call.count != 0) std::memcpy(out, in, call.bytes());
   const auto part = [&](int i) {
     return part_of(call.count, width, (i % size + size) % size, size);
   };
-  // One step: part `gone` goes to the right, part `come` comes from the left, chunk by chunk.
-  const auto step = [&](int gone, int come, auto&& use) -> Status {
+  // One step: part `gone` goes to the right, part `come` comes from the left.
+  const auto step = [&](int gone, int come, auto&& use) {
     const Part there = part(gone), here = part(come);
-    const size_t gives = there.size() * width, takes = here.size() * width;
-    size_t sent = 0, taken = 0;
-    bool first = true;
-    while (first || sent < gives || taken < takes) {
-      if (first || taken < takes)
-        if (Status status = messages.expect(left); !status.ok()) return status;
-      if (first || sent < gives) {
-        const size_t length = std::min(each * width, gives - sent);
-        if (Status status = messages.send(right, {out + there.begin * width + sent, length}, gives);
-            !status.ok())
-          return status;
-        sent += length;
-      }
-      if (first || taken < takes) {
-        const size_t length = std::min(each * width, takes - taken);
-        const auto chunk = messages.receive(left, length, takes);
-        if (!chunk) return chunk.status();
-        if (length != 0) use(out + here.begin * width + taken, chunk->data(), length);
-        taken += length;
-      }
-      first = false;
-    }
-    return {};
+    return send_receive(
+        messages, 0, Leg{right, there.size() * width}, Leg{left, here.size() * width},
+        [&](size_t from, size_t) { return out + there.begin * width + from; },
+        [&](size_t from, const std::byte* theirs, size_t length) {
+          use(out + here.begin * width + from, theirs, length);
+        });
   };
   const int rank = team.rank();
   for (int s = 0; s < size - 1; ++s) {

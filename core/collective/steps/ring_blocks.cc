@@ -3,34 +3,23 @@
 
 #include "collective/reduction.h"
 #include "collective/steps/blocks.h"
+#include "collective/steps/send_receive.h"
 
 namespace tw::collective::steps {
 namespace {
 
-// One turn: a block goes to the right, and another one comes from the left, message by message.
+// One turn: a block goes to the right, and another one comes from the left.
 //   use(from, data): what lies there in the block that comes
 template <class Use>
 Status turn(Messages& messages, const Scattered& goes, const Scattered& comes, Packed& packed,
             Use&& use) {
-  const int left = messages.team().before(1), right = messages.team().after(1);
-  const size_t gives = messages_of(goes.size()), takes = messages_of(comes.size());
-  for (size_t m = 0; m < std::max(gives, takes); ++m) {
-    if (m < takes)
-      if (Status status = messages.expect(left); !status.ok()) return status;
-    if (m < gives) {
-      const size_t length = length_of(goes.size(), m);
-      const std::byte* const data = packed.of(goes, m * Messages::kChunk, length);
-      if (Status status = messages.send(right, {data, length}, goes.size()); !status.ok())
-        return status;
-    }
-    if (m < takes) {
-      const size_t length = length_of(comes.size(), m);
-      const auto data = messages.receive(left, length, comes.size());
-      if (!data) return data.status();
-      use(m * Messages::kChunk, std::span(data->data(), length));
-    }
-  }
-  return {};
+  const Team& team = messages.team();
+  return send_receive(
+      messages, 0, Leg{team.after(1), goes.size()}, Leg{team.before(1), comes.size()},
+      [&](size_t from, size_t length) { return packed.of(goes, from, length); },
+      [&](size_t from, const std::byte* data, size_t length) {
+        use(from, std::span(data, length));
+      });
 }
 
 }  // namespace

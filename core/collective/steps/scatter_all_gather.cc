@@ -20,14 +20,10 @@ Status scatter_all_gather(Messages& messages, int root, std::byte* data) {
   const int place = (team.rank() + size - root) % size;
   const auto rank_at = [&](int at) { return (at + root) % size; };
   const auto part = [&](int at) { return part_of(bytes, 1, at - 1, size - 1); };
-  // An empty part is a message, too: all have to agree.
-  const auto chunks_of = [&](int at) {
-    return std::max<size_t>(1, (part(at).size() + Messages::kChunk - 1) / Messages::kChunk);
-  };
+  const auto chunks_of = [&](int at) { return messages_of(part(at).size()); };
   const auto piece = [&](int at, size_t c) -> std::span<std::byte> {
     const Part whole = part(at);
-    const size_t begin = whole.begin + c * Messages::kChunk;
-    return {data + begin, std::min(Messages::kChunk, whole.end - begin)};
+    return {data + whole.begin + c * Messages::kChunk, length_of(whole.size(), c)};
   };
   const auto send = [&](int to, int at, size_t c, int lane) {
     return messages.send(rank_at(to), piece(at, c), part(at).size(), lane);

@@ -142,7 +142,7 @@ TEST_CASE("group: a rank that gives another size than the other one takes is nam
     const CollectiveCall call{CollectiveKind::kAllToAll, DataType::kInt64, ReduceOp::kSum, 0,
                               CollectiveCall::kUneven};
     const Status status = group.exchange(call, bytes(in), gives, bytes(out), takes, within(kLong));
-    if (status.code() != Code::kAborted) return "the code of another error";
+    if (group.rank() == 1 && status.code() != Code::kAborted) return "the code of another error";
     return status.details().find("gives 24 bytes to") != std::string::npos ? "" : status.details();
   });
 }
