@@ -23,9 +23,8 @@
 // Of a member: its lock; of a pointer, the lock of what it points to.
 #define TW_GUARDED_BY(...) TW_THREAD_SAFETY(guarded_by(__VA_ARGS__))
 #define TW_PT_GUARDED_BY(...) TW_THREAD_SAFETY(pt_guarded_by(__VA_ARGS__))
-// Of a function: the caller holds these; holds none of these; they are held, or free, afterwards.
+// Of a function: the caller holds these; they are held, or free, afterwards.
 #define TW_REQUIRES(...) TW_THREAD_SAFETY(requires_capability(__VA_ARGS__))
-#define TW_EXCLUDES(...) TW_THREAD_SAFETY(locks_excluded(__VA_ARGS__))
 #define TW_ACQUIRE(...) TW_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define TW_TRY_ACQUIRE(...) TW_THREAD_SAFETY(try_acquire_capability(__VA_ARGS__))
 #define TW_RELEASE(...) TW_THREAD_SAFETY(release_capability(__VA_ARGS__))

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/shortage.h"
+#include "call/call_queue.h"
 #include "wire/bytes.h"
 
 namespace tw {
@@ -193,11 +194,6 @@ bool Call::in_burst() {
 
 Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSegment> segments,
                                  bool driving, bool defer) {
-  if (header.has(wire::call_flag::kPayload)) {
-    size_t bytes = 0;
-    for (const OutSegment& segment : segments) bytes += segment.size;
-    send_window_.spend(bytes);
-  }
   std::byte small[512];
   std::unique_ptr<std::byte[]> large;
   const size_t size = wire::call_header_size(header);
@@ -208,9 +204,16 @@ Result<Ref<Outgoing>> Call::send(const wire::CallHeader& header, std::span<OutSe
   }
   wire::encode_call_header(out, header);
   bool borrows = false;
-  for (const OutSegment& segment : segments) borrows = borrows || (!segment.block && !segment.hold);
-  return link_.send(stream_, {out, size}, segments, &event_,
-                    borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
+  size_t bytes = 0;
+  for (const OutSegment& segment : segments) {
+    borrows = borrows || (!segment.block && !segment.hold);
+    bytes += segment.size;
+  }
+  auto sent = link_.send(stream_, {out, size}, segments, &event_,
+                         borrows ? Hold(Ref<Call>::share(this)) : Hold{}, driving, defer);
+  // What was refused costs nothing. The peer may grant it before it is paid.
+  if (sent && header.has(wire::call_flag::kPayload)) send_window_.spend(bytes);
+  return sent;
 }
 
 // ---- what happens ----
@@ -348,7 +351,7 @@ Status CallPort::on_message(Ref<Parcel> message) {
 }
 
 Status CallPort::on_request(Ref<Parcel> message) {
-  const auto header = wire::decode_call_header(message->header());
+  const auto header = header_of(*message);
   if (!header) return header.status();
   if (header->has(wire::call_flag::kStart))
     answer(message->stream(), Code::kUnimplemented, "this process serves no calls on this link");
@@ -387,6 +390,8 @@ Result<Receiver::Cost> CallPort::on_wait(uint64_t stream, std::span<const std::b
     cost.credit = window_cost(payload_bytes);
     cost.header_bytes = header.size() - wire::kCallFixedSize;
   } else {
+    if (payload_bytes != 0)
+      return wire::protocol_error({"a message of a call has segments, without PAYLOAD"});
     cost.header_bytes = header.size() + kMessageOverhead;
   }
   if (ahead.header_bytes + cost.header_bytes > kMaxWaitingHeaders)

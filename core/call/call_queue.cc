@@ -4,11 +4,18 @@
 #include <utility>
 
 #include "wire/bytes.h"
-#include "wire/call_header.h"
 
 namespace tw {
 
 namespace flag = wire::call_flag;
+
+Result<wire::CallHeaderView> header_of(const Parcel& message) {
+  auto header = wire::decode_call_header(message.header());
+  if (header && message.segments() != 0 && !header->has(flag::kPayload))
+    header = wire::protocol_error({"call header: flags are ", header->flags,
+                                   ", without PAYLOAD, of ", message.segments(), " segments"});
+  return header;
+}
 
 bool CallQueue::add(Ref<Parcel> start, Nanos deadline, size_t window, bool ended) {
   if (entries_.size() >= kMost) return false;
@@ -25,7 +32,7 @@ Result<bool> CallQueue::add_to(Ref<Parcel>& message) {
   const auto at = entries_.find(message->stream());
   if (at == entries_.end()) return false;
   Entry& entry = at->second;
-  auto header = wire::decode_call_header(message->header());
+  const auto header = header_of(*message);
   if (!header) return header.status();
   if (header->has(flag::kCancel)) {
     entries_.erase(at);
@@ -41,7 +48,8 @@ Result<bool> CallQueue::add_to(Ref<Parcel>& message) {
       return wire::protocol_error({"a message without credit"});
   }
   entry.ended = entry.ended || header->has(flag::kEnd);
-  entry.messages.push(std::move(message));
+  // Without payload there is no charge, so nothing of it is kept.
+  if (header->has(flag::kPayload) || !message->ok()) entry.messages.push(std::move(message));
   return true;
 }
 
@@ -57,6 +65,7 @@ bool CallQueue::pop(Entry& entry) {
     order_.pop_front();
     if (at == entries_.end()) continue;
     entry.deadline = at->second.deadline;
+    entry.ended = at->second.ended;
     entry.messages.swap(at->second.messages);
     entries_.erase(at);
     return true;

@@ -11,8 +11,13 @@
 #include "base/status.h"
 #include "link/window.h"
 #include "message/parcel.h"
+#include "wire/call_header.h"
 
 namespace tw {
+
+// The header of a call's message. INTERNAL: it is none, or the message has segments without being
+// one of the user's: they would cost no credit.
+Result<wire::CallHeaderView> header_of(const Parcel& message);
 
 // Not thread-safe.
 class CallQueue {
@@ -23,7 +28,8 @@ class CallQueue {
   struct Entry {
     Entry() = default;
     Entry(size_t credit, Nanos until) : window(credit), deadline(until) {}
-    ParcelQueue messages;  // the first one starts the call
+    // The first one starts the call; the others are messages of the user, or could not be received.
+    ParcelQueue messages;
     ReceiveWindow window{0};
     Nanos deadline = kForever;
     bool ended = false;  // the client has sent its last message
@@ -36,12 +42,7 @@ class CallQueue {
   Result<bool> add_to(Ref<Parcel>& message);
   // Takes out the one that has waited longest; false: none waits.
   bool pop(Entry& entry);
-  bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
-  void clear() {
-    entries_.clear();
-    order_.clear();
-  }
 
  private:
   static constexpr size_t kMostGone = 64;

@@ -2,6 +2,7 @@
 #include "call/client.h"
 
 #include "base/shortage.h"
+#include "call/call_queue.h"
 
 namespace tw {
 
@@ -101,7 +102,8 @@ void ClientCall::conclude(Outcome outcome) {
 // which only fences on both sides keep in this order.
 void ClientCall::on_emptied() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!peer_done()) return;
+  // A last message may have come since, which is still to be read.
+  if (!peer_done() || !empty()) return;
   end_as_concluded();
   link_.nudge(event_);  // another thread may drive the link, and wait for the end
 }
@@ -160,16 +162,8 @@ void ClientCall::on_closing(const Status& why) {
 }
 
 void ClientCall::on_lost(const Status& why) {
-  if (peer_done()) return;  // nothing of the call was lost
-  if (until_read_) {
-    if (!ending()) conclude({code_of_loss(why), why.details(), {}});
-    return;
-  }
-  Outcome outcome;
-  outcome.code = code_of_loss(why);
-  outcome.details = why.details();
-  if (!begin_ending()) return;
-  end(std::move(outcome));
+  // Of a call that its peer is done with nothing was lost.
+  if (!peer_done() && !ending()) conclude({code_of_loss(why), why.details(), {}});
 }
 
 Ref<PostedBuffer> ClientCall::place_for(size_t segment, size_t size) {
@@ -178,7 +172,7 @@ Ref<PostedBuffer> ClientCall::place_for(size_t segment, size_t size) {
 }
 
 Status ClientCall::on_message(Ref<Parcel> message) {
-  auto header = wire::decode_call_header(message->header());
+  const auto header = header_of(*message);
   if (!header) return header.status();
   if (header->has(flag::kStart | flag::kCancel))
     return {Code::kInternal, "protocol error: a server may not start or cancel a call"};
@@ -220,10 +214,10 @@ Result<Ref<CallPort>> CallPort::create(Runtime& runtime, std::unique_ptr<Transpo
                                        const Wanted& wanted) {
   auto poller = runtime.background();
   if (!poller) return poller.status();
-  const auto link =
-      make_ref<Link>(runtime, std::move(transport), std::move(peer), max_message, role, wanted);
+  const auto link = make_ref<Link>(runtime, **poller, std::move(transport), std::move(peer),
+                                   max_message, role, wanted);
   const auto port = Ref<CallPort>::share(&link->attach<CallPort>());
-  if (Status status = link->start(**poller); !status.ok()) return status;
+  if (Status status = link->start(); !status.ok()) return status;
   return port;
 }
 

@@ -90,7 +90,7 @@ Result<Ref<CallPort>> Server::join(meet::Connected connected, uint64_t max_messa
 
 Result<Ref<CallPort>> Server::take_in(meet::Connected connected, uint64_t max_message,
                                       Link::Role role, const Wanted& wanted) {
-  const auto link = make_ref<Link>(runtime_, std::move(connected.transport),
+  const auto link = make_ref<Link>(runtime_, *poller_, std::move(connected.transport),
                                    std::move(connected.peer), max_message, role, wanted);
   ServerPort& port = link->attach<ServerPort>(Ref<Server>::share(this));
   {
@@ -100,7 +100,7 @@ Result<Ref<CallPort>> Server::take_in(meet::Connected connected, uint64_t max_me
     ports_.emplace(&port, Ref<ServerPort>::share(&port));
   }
   // One that cannot be looked after is lost, hence forgotten.
-  if (Status status = link->start(*poller_); !status.ok()) return status;
+  if (Status status = link->start(); !status.ok()) return status;
   port.ready_.store(true, std::memory_order_release);
   tell_peers_changed();
   return Ref<CallPort>::share(&port);
@@ -172,7 +172,8 @@ Waited Server::next(std::vector<Ref<ServerCall>>& calls, size_t room, Nanos dead
     {
       const MutexLock lock(mutex_);
       // Between two batches all links are read, however many calls of some are queued.
-      behind = std::exchange(behind_, false);
+      // A closed server's links are Drain's.
+      behind = std::exchange(behind_, false) && !closed_;
       if (!behind) {
         while (calls.size() < room && !turns_.empty())
           calls.push_back(take_locked(*turns_.front()));

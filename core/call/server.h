@@ -73,7 +73,9 @@ class ServerCall final : public Call {
   const std::string_view method_;
   void on_take() override { begun(); }
   void over();
+  void drop();
   std::atomic<bool> initial_sent_{false};
+  std::atomic<bool> cancelled_{false};  // by the client, when the call's end had begun
   std::atomic<bool> begun_{false};
 };
 
@@ -175,7 +177,9 @@ class ServerPort final : public CallPort {
   Status begin(Ref<Parcel> message) TW_REQUIRES(link_.baton());
   Ref<ServerCall> make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
                             Nanos deadline);
-  Ref<ServerCall> next_waiting(Status& refusal) TW_REQUIRES(waiting_mutex_);
+  Ref<ServerCall> make_waiting(CallQueue::Entry& entry, Status& refusal)
+      TW_REQUIRES(waiting_mutex_);
+  void refuse_waiting(const Status& why);
   void call_begun();
   void move_up();
 

@@ -50,6 +50,12 @@ void ServerCall::over() {
   begun();
 }
 
+// Nobody is to hear of its end. The caller has won begin_ending().
+void ServerCall::drop() {
+  over();
+  finish_ending();
+}
+
 Status ServerCall::send_initial(std::span<const wire::MetadataEntry> metadata) {
   if (Status status = wire::check_metadata(metadata); !status.ok()) return status;
   if (ended()) return {Code::kCancelled, "the call has ended"};
@@ -114,6 +120,8 @@ bool ServerCall::send_end(Code code, std::string_view details,
         send_status(sent.status().code(), sent.status().details(), driving);
     }
   });
+  // seq_cst with Link::withdraw_stream(): that finds the reply, or this the cancellation.
+  if (cancelled_.load()) link_.surely([this] { link_.withdraw_stream(stream_); });
   over();
   finish_ending(true);
   if (!driving) link_.nudge(event_);
@@ -176,12 +184,14 @@ bool ServerCall::finish_and_poll(Code code, std::string_view details,
 }
 
 Status ServerCall::on_message(Ref<Parcel> message) {
-  auto header = wire::decode_call_header(message->header());
+  const auto header = header_of(*message);
   if (!header) return header.status();
   if (header->has(flag::kCancel)) {
     if (begin_ending()) {
-      over();
-      finish_ending();
+      drop();
+    } else {
+      cancelled_.store(true);
+      link_.withdraw_stream(stream_);
     }
     return {};
   }
@@ -209,10 +219,11 @@ Status ServerCall::on_message(Ref<Parcel> message) {
 
 void ServerCall::on_closing(const Status& why) { finish(Code::kUnavailable, why.details()); }
 
-void ServerCall::on_lost(const Status&) {
+void ServerCall::on_lost(const Status& why) {
   if (!begin_ending()) return;
-  over();
-  finish_ending();
+  // Of a link that only closes: it began when the others were told.
+  link_.surely([&] { send_status(Code::kUnavailable, why.details(), false); });
+  drop();
 }
 
 }  // namespace tw

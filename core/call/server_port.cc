@@ -6,6 +6,12 @@ namespace tw {
 
 namespace flag = wire::call_flag;
 
+namespace {
+
+constexpr std::string_view kClosed = "the link is closed";
+
+}  // namespace
+
 Status ServerPort::on_request(Ref<Parcel> message) {
   Ref<Call> call;
   // A call whose turn comes is among the others first, and is then given the messages that have
@@ -29,7 +35,7 @@ Status ServerPort::on_request(Ref<Parcel> message) {
 }
 
 Status ServerPort::begin(Ref<Parcel> message) {
-  auto header = wire::decode_call_header(message->header());
+  const auto header = header_of(*message);
   if (!header) return header.status();
   const uint64_t stream = message->stream();
   // Without a start it is about a call that has ended here, which the peer does not know yet. Its
@@ -40,10 +46,8 @@ Status ServerPort::begin(Ref<Parcel> message) {
     answer(stream, why.code(), why.details());
     return {};
   }
-  if (server_->refusing_.load(std::memory_order_acquire))
-    header = Status{Code::kUnavailable, "the server is going away"};
-  if (!header) {
-    answer(stream, header.status().code(), header.status().details());
+  if (server_->refusing_.load(std::memory_order_acquire)) {
+    answer(stream, Code::kUnavailable, "the server is going away");
     return {};
   }
   const Nanos deadline =
@@ -68,7 +72,11 @@ Status ServerPort::begin(Ref<Parcel> message) {
   }
   unbegun_.fetch_add(1, std::memory_order_relaxed);
   Ref<ServerCall> call = make_call(message, *header, deadline);
-  if (!call) return {};
+  if (!call) {
+    call_begun();
+    answer(stream, Code::kUnavailable, kClosed);
+    return {};
+  }
   if (header->has(flag::kPayload) && !call->enqueue(std::move(message)))
     return {Code::kInternal, "protocol error: a message without credit"};
   if (end) call->end_input();
@@ -79,7 +87,8 @@ Status ServerPort::begin(Ref<Parcel> message) {
   return {};
 }
 
-// Null: the link has been lost.
+// Null: the link carries no calls any more. The peer may not know yet, and is to be told of this
+// one.
 Ref<ServerCall> ServerPort::make_call(const Ref<Parcel>& start, const wire::CallHeaderView& header,
                                       Nanos deadline) {
   auto call =
@@ -90,29 +99,27 @@ Ref<ServerCall> ServerPort::make_call(const Ref<Parcel>& start, const wire::Call
   return call;
 }
 
-// Null: none waits, or the link has been lost. `refusal`: one of its
-// messages could not be received.
-Ref<ServerCall> ServerPort::next_waiting(Status& refusal) {
-  CallQueue::Entry entry;
-  if (!waiting_.pop(entry)) return nullptr;
-  Ref<ServerCall> call;
+// Of one that has waited. Null: as make_call(). `refusal`: one of its messages could not be
+// received.
+Ref<ServerCall> ServerPort::make_waiting(CallQueue::Entry& entry, Status& refusal) {
+  Ref<Parcel> start = entry.messages.pop();
+  // It was good before. Decoded anew: to keep that for all that wait would take more memory than
+  // their messages do.
+  const auto header = wire::decode_call_header(start->header());
+  Ref<ServerCall> call = make_call(start, *header, entry.deadline);
+  if (!call) {
+    entry.messages.push(std::move(start));  // let go of without the lock
+    return nullptr;
+  }
+  if (header->has(flag::kPayload)) (void)call->enqueue(std::move(start));
   while (!entry.messages.empty()) {
     Ref<Parcel> message = entry.messages.pop();
-    // All were good before. The first one's header is decoded anew: to keep that for all that wait
-    // would take more memory than their messages do.
-    if (!call) {
-      const auto start = wire::decode_call_header(message->header());
-      if (!(call = make_call(message, *start, entry.deadline))) return nullptr;
-    }
-    const uint8_t flags = *wire::decode_call_flags(message->header());
-    const bool end = (flags & flag::kEnd) != 0;
-    if (!message->ok())
-      refusal = message->status();
-    else if ((flags & flag::kPayload) != 0)
+    if (message->ok())
       (void)call->enqueue(std::move(message));
-    if (end) call->end_input();
+    else
+      refusal = message->status();
   }
-  waiting_calls_.store(waiting_.size(), std::memory_order_release);
+  if (entry.ended) call->end_input();
   return call;
 }
 
@@ -125,45 +132,49 @@ void ServerPort::call_begun() {
 // Hands out those that wait, as far as there is room.
 void ServerPort::move_up() {
   for (;;) {
+    CallQueue::Entry entry;
     Ref<ServerCall> call;
     Status refusal;
     {
       const MutexLock lock(waiting_mutex_);
-      if (unbegun_.load(std::memory_order_seq_cst) >= kMostUnbegun ||
-          !(call = next_waiting(refusal)))
-        return;
-      if (refusal.ok())
+      if (unbegun_.load(std::memory_order_seq_cst) >= kMostUnbegun || !waiting_.pop(entry)) return;
+      call = make_waiting(entry, refusal);
+      waiting_calls_.store(waiting_.size(), std::memory_order_release);
+      if (call && refusal.ok())
         unbegun_.fetch_add(1, std::memory_order_relaxed);
-      else
+      else if (call)
         call->begun_ = true;
     }
-    if (refusal.ok()) {
+    if (!call)
+      answer(entry.messages.front().stream(), Code::kUnavailable, kClosed);
+    else if (refusal.ok())
       server_->queue(*this, std::move(call));
-    } else {
+    else
       call->finish(refusal.code(), refusal.details());
-    }
   }
 }
 
-void ServerPort::on_closing(const Status& why) {
+// The calls that wait. A link that is lost drops the answers.
+void ServerPort::refuse_waiting(const Status& why) {
   for (;;) {
     CallQueue::Entry entry;
     {
       const MutexLock lock(waiting_mutex_);
-      if (!waiting_.pop(entry)) break;
+      if (!waiting_.pop(entry)) return;
       waiting_calls_.store(waiting_.size(), std::memory_order_relaxed);
     }
-    answer(entry.messages.front().stream(), Code::kUnavailable, why.details());
+    link_.surely(
+        [&] { answer(entry.messages.front().stream(), Code::kUnavailable, why.details()); });
   }
+}
+
+void ServerPort::on_closing(const Status& why) {
+  refuse_waiting(why);
   CallPort::on_closing(why);
 }
 
 void ServerPort::end_all(const Status& why) {
-  {
-    const MutexLock lock(waiting_mutex_);
-    waiting_.clear();
-    waiting_calls_.store(0, std::memory_order_relaxed);
-  }
+  refuse_waiting(why);
   CallPort::end_all(why);
   server_->tell_peers_changed();
 }

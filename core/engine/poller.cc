@@ -17,15 +17,15 @@
 namespace tw {
 namespace {
 
-// epoll_wait with a limit in nanoseconds where the kernel has it (5.11), else in milliseconds,
-// rounded up.
+// epoll_wait with a limit in nanoseconds where the kernel has it (5.11) and a sandbox does not
+// refuse what it does not know, else in milliseconds, rounded up.
 int wait(int epoll, epoll_event* events, int room, Nanos deadline) {
   const timespec limit = until(deadline);
   static std::atomic<bool> fine{true};
   if (fine.load(std::memory_order_relaxed)) {
     const long count = syscall(SYS_epoll_pwait2, epoll, events, room,
                                deadline == kForever ? nullptr : &limit, nullptr, 0);
-    if (count >= 0 || errno != ENOSYS) return static_cast<int>(count);
+    if (count >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(count);
     fine.store(false, std::memory_order_relaxed);
   }
   int timeout = -1;

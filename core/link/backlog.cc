@@ -22,41 +22,36 @@ bool Link::undelivered() {
   return transport_->undelivered();
 }
 
-bool Link::withdraw(const Ref<Outgoing>& outgoing) {
+template <class Withdraw>
+bool Link::withdraw_by(Withdraw&& withdraw) {
   bool backlog, starved, given_up = false;
   {
     const Sending lock(*this);
     backlog = unsent_.load();
     starved = !has_memory_for([&] {
       send_mutex_.held();
-      given_up = sender_.withdraw(outgoing);
+      given_up = withdraw(sender_);
       flush_locked();
     });
     if (starved && sends_ != Sends::kEnded) sends_ = Sends::kBroken;
   }
-  if (starved) {
+  if (starved)
     starve();
-    return true;
-  }
-  after_flush(backlog, false);
-  return given_up;
+  else
+    after_flush(backlog, false);
+  return starved || given_up;
+}
+
+bool Link::withdraw(const Ref<Outgoing>& outgoing) {
+  return withdraw_by([&](Sender& sender) { return sender.withdraw(outgoing); });
 }
 
 void Link::withdraw_stream(uint64_t stream) {
   if (!unsent_.load()) return;
-  bool backlog, starved;
-  {
-    const Sending lock(*this);
-    backlog = unsent_.load();
-    starved = !has_memory_for([&] {
-      send_mutex_.held();
-      sender_.withdraw_stream(stream);
-      flush_locked();
-    });
-    if (starved && sends_ != Sends::kEnded) sends_ = Sends::kBroken;
-  }
-  if (starved) return starve();
-  after_flush(backlog, false);
+  (void)withdraw_by([&](Sender& sender) {
+    sender.withdraw_stream(stream);
+    return true;
+  });
 }
 
 void Link::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
@@ -77,12 +72,12 @@ void Link::watch_reader() {
   if (limit != 0) next = std::min(next, at + limit / 4);
   if (next == kForever || (reader_timer_ && reader_timer_->first <= next)) return;
   if (reader_timer_) {
-    poller_->cancel_timer(*reader_timer_);
+    poller_.cancel_timer(*reader_timer_);
   } else {
     reader_took_ = taken_.load(std::memory_order_relaxed);
     reader_moved_ = at;
   }
-  reader_timer_ = poller_->add_timer(next, Ref<Watcher>::share(this));
+  reader_timer_ = poller_.add_timer(next, Ref<Watcher>::share(this));
 }
 
 // Withdraws what is late, and gives up a peer that takes nothing of what waits for it.
@@ -115,7 +110,7 @@ void Link::look_at_reader() {
 void Link::watch_host() {
   const Nanos at = now();
   (void)host_silence_.look(at, {});  // nothing was due before
-  host_timer_ = poller_->add_timer(at + host_silence_.every(), Ref<Watcher>::share(this));
+  host_timer_ = poller_.add_timer(at + host_silence_.every(), Ref<Watcher>::share(this));
 }
 
 // Gives up a peer whose host answers nothing any more. Where nothing is due, the kernel's probes
@@ -130,7 +125,7 @@ void Link::look_at_host() {
     const HostAnswer answer = transport_->host_answer().value_or(HostAnswer{});
     if (host_silence_.look(at, answer) != Silence::Verdict::kLost) {
       if (answer.due || answer.waits)
-        host_timer_ = poller_->add_timer(at + host_silence_.every(), Ref<Watcher>::share(this));
+        host_timer_ = poller_.add_timer(at + host_silence_.every(), Ref<Watcher>::share(this));
       return;
     }
   }

@@ -61,7 +61,7 @@ bool Link::lingers(bool comes) {
   if (linger_until_ == 0) linger_until_ = at + kLinger;
   if (at >= linger_until_) return false;
   if (!linger_timer_)
-    linger_timer_ = poller_->add_timer(at + kLingerLook, Ref<Watcher>::share(this));
+    linger_timer_ = poller_.add_timer(at + kLingerLook, Ref<Watcher>::share(this));
   return true;
 }
 
@@ -99,7 +99,7 @@ void Link::lose(Status why) {
     queued_.store(0, std::memory_order_relaxed);
     for (auto* timer :
          {&defer_timer_, &return_timer_, &reader_timer_, &host_timer_, &linger_timer_}) {
-      if (*timer) poller_->cancel_timer(**timer);
+      if (*timer) poller_.cancel_timer(**timer);
       timer->reset();
     }
   }
@@ -109,7 +109,7 @@ void Link::lose(Status why) {
   life_.end();
   transport_->hang_up();
   transport_->unwatch();
-  if (death_watch_ != 0) poller_->unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
+  if (death_watch_ != 0) poller_.unwatch(std::exchange(death_watch_, 0), peer_.pidfd.get());
   runtime_.unsubscribe(*this);
   leave_trace();
   for (const auto& port : messages_) port->on_gone();

@@ -46,8 +46,8 @@ class Link::Returns final : public LeaseReturn {
   Link* link_ TW_GUARDED_BY(mutex_);
 };
 
-Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
-           Role role, const Wanted& wanted)
+Link::Link(Runtime& runtime, Poller& poller, std::unique_ptr<Transport> transport, Peer peer,
+           uint64_t max_message, Role role, const Wanted& wanted)
     : runtime_(runtime),
       transport_(std::move(transport)),
       between_hosts_(transport_->host_answer().has_value()),
@@ -65,7 +65,8 @@ Link::Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, ui
       sender_(
           profile_, [this](Slab& slab) { return transport_->share(slab); }, {}, &trace_),
       host_silence_(Silence::after(runtime.settings().silence)),
-      returns_(make_ref<Returns>(*this)) {
+      returns_(make_ref<Returns>(*this)),
+      poller_(poller) {
   (void)baton_.try_take();  // until start() hands it on
   transport_->set_trace(trace_);
 }
@@ -77,9 +78,8 @@ void Link::slabs_dropped() {
   if (sends_ != Sends::kEnded) transport_->slabs_dropped();
 }
 
-Status Link::start(Poller& poller) {
+Status Link::start() {
   baton_.held();  // since it was made
-  poller_ = &poller;
   Status status;
   try {
     status = be_watched();
@@ -94,11 +94,11 @@ Status Link::start(Poller& poller) {
 
 // What it leaves behind where it fails, lose() takes away.
 Status Link::be_watched() {
-  if (Status status = transport_->watch(*poller_, Ref<Watcher>::share(this)); !status.ok())
+  if (Status status = transport_->watch(poller_, Ref<Watcher>::share(this)); !status.ok())
     return status;
   if (peer_.pidfd) {
-    auto watch = poller_->watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT,
-                                Ref<Watcher>::share(this), kDeath);
+    auto watch =
+        poller_.watch(peer_.pidfd.get(), EPOLLIN | EPOLLONESHOT, Ref<Watcher>::share(this), kDeath);
     if (!watch) return watch.status();
     death_watch_ = *watch;
   }
@@ -145,8 +145,10 @@ void Link::sent_locked(uint64_t bytes, bool defer) {
   if (!sender_.crowded().ok()) tell_crowded(sender_.crowded());
   if (!defer || sender_.queued_bytes() >= kDeferLimit) {
     flush_locked();
-  } else if (!defer_timer_) {
-    defer_timer_ = poller_->add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
+  } else {
+    deferred_.store(true, std::memory_order_relaxed);
+    if (!defer_timer_)
+      defer_timer_ = poller_.add_timer(now() + kDeferTime, Ref<Watcher>::share(this));
   }
   LinkStats::Class& counters = class_of(bytes);
   ++counters.sent;
@@ -204,6 +206,7 @@ void Link::on_timer() {
 // transport is found out by whoever receives, once what has arrived is handed up: until then
 // something counts as left.
 void Link::flush_locked() {
+  deferred_.store(false, std::memory_order_relaxed);
   iovec runs[64];
   FrameQueue& operations = memory_->out();
   bool went = false;
@@ -275,7 +278,7 @@ void Link::return_lease(uint64_t id) {
   if (waiting < kReturnsTogether && keeps_leases()) {
     const MutexLock lock(send_mutex_);
     if (!return_timer_ && sends_ != Sends::kEnded)
-      return_timer_ = poller_->add_timer(now() + kReturnTime, Ref<Watcher>::share(this));
+      return_timer_ = poller_.add_timer(now() + kReturnTime, Ref<Watcher>::share(this));
     return;
   }
   after_flush(flush_all(), false);

@@ -41,9 +41,10 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
  public:
   // Which end this is: kClient has connected, kServer has accepted.
   enum class Role : uint8_t { kClient, kServer };
-  // `wanted`: thresholds that whoever makes the link asks for.
-  Link(Runtime& runtime, std::unique_ptr<Transport> transport, Peer peer, uint64_t max_message,
-       Role role, const Wanted& wanted = {});
+  // `poller` looks after the link from start() on, while nobody drives it; it has its timers from
+  // now on. `wanted`: thresholds that whoever makes the link asks for.
+  Link(Runtime& runtime, Poller& poller, std::unique_ptr<Transport> transport, Peer peer,
+       uint64_t max_message, Role role, const Wanted& wanted = {});
   ~Link() override;
 
   // Before start(): what rides on it, one of each kind.
@@ -54,9 +55,8 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
     take(std::move(port));
     return attached;
   }
-  // Lets the poller look after the link while nobody drives it; nobody can before. A link that
-  // cannot be looked after is lost.
-  Status start(Poller& poller);
+  // Nobody can drive it before. A link that cannot be looked after is lost.
+  Status start();
 
   Role role() const { return role_; }
   const char* transport() const { return transport_->profile().name; }
@@ -115,6 +115,7 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
   // As Sender::withdraw(). Without the memory for it the link is lost, and reads nobody's from now
   // on.
   bool withdraw(const Ref<Outgoing>& outgoing);
+  // The same for all messages of a stream.
   void withdraw_stream(uint64_t stream);
   // As Sender::keep(); somebody else sends the rest.
   void keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
@@ -161,7 +162,7 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
   Waited wait(Event& event, Done&& done, Nanos deadline);
 
   // Has on_timer() of the ports called soon, by the poller's thread and with no lock held.
-  void look_soon() { poller_->add_timer(0, Ref<Watcher>::share(this)); }
+  void look_soon() { poller_.add_timer(0, Ref<Watcher>::share(this)); }
 
   // A server's worker: takes the baton ahead of its reply, so that the next request needs no
   // doorbell.
@@ -238,6 +239,9 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
   void fail(Status why) TW_REQUIRES(baton_);
   void hand_on() TW_RELEASE(baton_);
   void lose(Status why) TW_REQUIRES(baton_);
+  // True: something was given up, or the link is lost.
+  template <class Withdraw>
+  bool withdraw_by(Withdraw&& withdraw);
   void flush_locked() TW_REQUIRES(send_mutex_);
   void sent_locked(uint64_t bytes, bool defer) TW_REQUIRES(send_mutex_);
   bool flush_all();
@@ -264,6 +268,9 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override {
     return port_of(stream).on_wait(stream, header, payload_bytes, ahead);
+  }
+  void on_given_up(const Parcel& message) override {
+    port_of(message.stream()).on_given_up(message);
   }
   Ref<PostedBuffer> on_land(const Parcel& message, size_t segment) override {
     return port_of(message.stream()).on_land(message, segment);
@@ -339,6 +346,9 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
   std::atomic<size_t> queued_{0};  // the send lock's owner writes
   // Whether the sender has something left. Its order matters: see kick().
   std::atomic<bool> unsent_{false};
+  // Whether some of it may wait for company: whoever waits on the link sends it first. The send
+  // lock's owner writes.
+  std::atomic<bool> deferred_{false};
 
   std::array<std::unique_ptr<MessagePort>, MessagePort::kKinds> messages_;
   std::unique_ptr<MemoryPort> memory_;
@@ -352,7 +362,7 @@ class Link final : public Listed<Watcher>, private Receiver::Sink, private Runti
 
   Lifecycle life_;
 
-  Poller* poller_ = nullptr;
+  Poller& poller_;
   Poller::Watch death_watch_ = 0;
 
   LinkStats::Class& class_of(uint64_t bytes);
@@ -474,6 +484,7 @@ void Link::at_pace(Wait&& wait) {
 
 template <class Done>
 Waited Link::wait(Event& event, Done&& done, Nanos deadline) {
+  if (deferred_.load(std::memory_order_relaxed)) surely([this] { flush(); });
   Baton::Waiter waiter(event);
   bool queued = false;
   Waited result = Waited::kDone;

@@ -57,6 +57,8 @@ class MessagePort : public Port {
   // As Receiver::Sink::on_wait().
   virtual Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                          uint64_t payload_bytes, const Receiver::Cost& ahead) = 0;
+  // As Receiver::Sink::on_given_up().
+  virtual void on_given_up(const Parcel&) {}
   virtual Status on_credit(uint64_t stream, uint64_t bytes) = 0;
   // The peer has closed the link: it begins no message any more.
   virtual void on_peer_closed() {}

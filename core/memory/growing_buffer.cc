@@ -49,6 +49,12 @@ bool GrowingBuffer::land(Ref<PostedBuffer> buffer, size_t size) {
   return true;
 }
 
+void GrowingBuffer::move(std::byte* data, Hold hold) {
+  posted_ = nullptr;
+  data_ = data;
+  hold_ = std::move(hold);
+}
+
 Status GrowingBuffer::reserve(Pool& pool, size_t size, size_t filled, size_t room) {
   if (room <= capacity_) return {};
   const size_t wanted = std::min(size, std::max(room, 2 * filled));

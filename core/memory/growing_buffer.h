@@ -32,6 +32,8 @@ class GrowingBuffer {
   bool land(Pool& pool, size_t size);
   // As recycle(), in this memory. False: it is null.
   bool land(Ref<PostedBuffer> buffer, size_t size);
+  // What it has landed in was withdrawn: it goes on in memory of the same size.
+  void move(std::byte* data, Hold hold);
   // Room for `room` of the `size` bytes that there will be in the end; the first `filled` bytes
   // stay what they are and may move. RESOURCE_EXHAUSTED.
   Status reserve(Pool& pool, size_t size, size_t filled, size_t room);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "base/mutex.h"
@@ -22,6 +23,13 @@ class PostedBuffer final : public RefCounted {
   size_t size() const { return size_; }
   const Hold& owner() const { return owner_; }
 
+  // A message begins to come here that must not be lost when this is withdrawn. False: it was.
+  bool begin() {
+    const MutexLock lock(stores_);
+    if (!withdrawn_) stored_ = 0;
+    return !withdrawn_;
+  }
+
   // Whoever stores there has it locked, and nobody does once the buffer is withdrawn.
   Mutex& stores() TW_RETURNS_MUTEX(stores_) { return stores_; }
   bool withdrawn() const TW_REQUIRES(stores_) { return withdrawn_; }
@@ -29,6 +37,23 @@ class PostedBuffer final : public RefCounted {
   void withdraw() {
     const MutexLock lock(stores_);
     withdrawn_ = true;
+  }
+  // The same; `kept`, of the same size, has a copy of what was stored(): the message goes on there.
+  // Null: it is lost.
+  void withdraw(std::byte* kept, Hold hold) TW_REQUIRES(stores_) {
+    withdrawn_ = true;
+    kept_ = kept;
+    kept_hold_ = std::move(hold);
+  }
+  // Bytes at the beginning in which such a message has been stored, up to the end of the chunk that
+  // has begun. Nothing: none has begun.
+  std::optional<size_t> stored() const TW_REQUIRES(stores_) { return stored_; }
+  void set_stored(size_t bytes) TW_REQUIRES(stores_) {
+    if (stored_) stored_ = bytes;
+  }
+  // That copy, once. Null: there is none.
+  std::pair<std::byte*, Hold> take_kept() TW_REQUIRES(stores_) {
+    return {std::exchange(kept_, nullptr), std::move(kept_hold_)};
   }
 
   // Less is copied as quickly as it is posted.
@@ -38,8 +63,11 @@ class PostedBuffer final : public RefCounted {
   std::byte* const data_;
   const size_t size_;
   const Hold owner_;
-  Mutex stores_;  // no other lock is taken inside
+  Mutex stores_;  // of other locks only those of memory are taken inside
   bool withdrawn_ TW_GUARDED_BY(stores_) = false;
+  std::optional<size_t> stored_ TW_GUARDED_BY(stores_);
+  std::byte* kept_ TW_GUARDED_BY(stores_) = nullptr;
+  Hold kept_hold_ TW_GUARDED_BY(stores_);
 };
 
 }  // namespace tw

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <new>
+#include <typeinfo>
 
 namespace tw {
 
@@ -78,6 +79,20 @@ Ref<Parcel> Parcel::announced(uint64_t stream, std::span<const std::byte> header
   }
   if (!header.empty()) std::memcpy(parcel->header_at(), header.data(), header.size());
   return parcel;
+}
+
+Ref<Parcel> Parcel::refused(uint64_t stream, std::span<const std::byte> header,
+                            size_t payload_bytes, Status why) {
+  Ref<Parcel> parcel = announced(stream, header, {});
+  parcel->payload_bytes_ = payload_bytes;
+  parcel->refuse(std::move(why));
+  return parcel;
+}
+
+PostedBuffer* Parcel::posted() const {
+  if (packed_ || count_ != 1) return nullptr;
+  RefCounted* const held = places()[0].hold.get();
+  return held && typeid(*held) == typeid(PostedBuffer) ? static_cast<PostedBuffer*>(held) : nullptr;
 }
 
 void Parcel::refuse(Status why) {

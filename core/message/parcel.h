@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "memory/posted_buffer.h"
 #include "message/message.h"
 #include "wire/frame.h"
 
@@ -30,6 +31,9 @@ class Parcel final : public RefCounted {
   // One whose segments get their places later, by place().
   static Ref<Parcel> announced(uint64_t stream, std::span<const std::byte> header,
                                std::span<const wire::SegmentInfo> segments);
+  // One of so many bytes that could not be received.
+  static Ref<Parcel> refused(uint64_t stream, std::span<const std::byte> header,
+                             size_t payload_bytes, Status why);
 
   uint64_t stream() const { return stream_; }
   size_t payload_bytes() const { return payload_bytes_; }
@@ -49,6 +53,9 @@ class Parcel final : public RefCounted {
 
   // The bytes of the first segment, once they have come; none where there is none.
   std::span<const std::byte> first() const;
+
+  // Where its only segment lies, if that is memory which a user wanted it in.
+  PostedBuffer* posted() const;
 
   // The following are for announced() ones only.
   size_t size_of(size_t index) const { return places()[index].size; }

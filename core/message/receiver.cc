@@ -69,6 +69,13 @@ size_t Receiver::buffers(std::span<iovec, 2> room) {
 }
 
 Status Receiver::received(size_t bytes) {
+  Status status = take(bytes);
+  // A message that was refused has made room.
+  if (status.ok()) resume_offers();
+  return status;
+}
+
+Status Receiver::take(size_t bytes) {
   if (chunk_left_ != 0) {
     // While a chunk is under way the staging area holds nothing.
     const size_t n = std::min(bytes, chunk_left_);
@@ -209,28 +216,23 @@ Status Receiver::message_frame(const wire::FrameHeader& header, std::span<const 
   });
   Status status =
       all_inline && head->total_bytes <= max_message_ && !waiting_.contains(header.stream)
-          ? inline_message(header, *head)
+          ? deliver(packed(header, *head))
           : announce(header, *head, all_inline);
   if (infos_.size() > kKeptInfos) infos_ = {};
   return status;
 }
 
 // The hot path of small calls: one allocation.
-Status Receiver::inline_message(const wire::FrameHeader& header, const wire::MessageHead& head) {
-  return deliver(packed(header, head));
-}
-
 Ref<Parcel> Receiver::packed(const wire::FrameHeader& header, const wire::MessageHead& head) {
   auto parcel = Parcel::whole(header.stream, head.header, infos_, head.inline_bytes);
   if (parcel) {
     counters_.inline_segments += infos_.size();
     return parcel;
   }
-  parcel = Parcel::announced(header.stream, head.header, {});
-  parcel->refuse({Code::kResourceExhausted,
-                  text({"no memory for a message of ", head.total_bytes, " bytes"})});
   ++counters_.refused;
-  return parcel;
+  return Parcel::refused(header.stream, head.header, head.total_bytes,
+                         {Code::kResourceExhausted,
+                          text({"no memory for a message of ", head.total_bytes, " bytes"})});
 }
 
 Status Receiver::announce(const wire::FrameHeader& header, const wire::MessageHead& head,
@@ -429,16 +431,11 @@ Status Receiver::begin_chunk(const wire::FrameHeader& header) {
 
   parsed_ += wire::kFrameHeaderSize + wire::kDataPrefixSize;
   const size_t here = std::min<size_t>(staged_ - parsed_, chunk->length);
-  std::byte* to = chunk_memory(incoming, *chunk, here);
-  chunk_posted_ = Ref<PostedBuffer>::share(to ? incoming.buffer.posted() : nullptr);
-  if (to && store(to, {staging_.get() + parsed_, here})) {
-    to += here;
-    chunk_room_ -= here;
-  } else if (to) {
-    misplace();
-    to = nullptr;
-  }
-  return take_rest(to, here, chunk->length);
+  chunk_left_ = chunk->length;
+  chunk_to_ = chunk_memory(incoming, *chunk, here);
+  chunk_posted_ = Ref<PostedBuffer>::share(chunk_to_ ? incoming.buffer.posted() : nullptr);
+  store({staging_.get() + parsed_, here});
+  return take_rest(chunk_to_, here, chunk->length);
 }
 
 // The payload of an OPERATION or OUTCOME goes to where the sink wants it, as that of DATA goes to
@@ -542,8 +539,8 @@ Status Receiver::read_done(const Read& read) {
   if (incoming.parcel->ok()) {
     incoming.unread -= read.from.length;
     unread_ -= read.from.length;
-    resume_offers();
   }
+  resume_offers();
   return arrived(incoming, read.message, read.from.length);
 }
 
@@ -558,6 +555,7 @@ Status Receiver::abort(const wire::FrameHeader& header) {
   auto waiting = waiting_.find(header.stream);
   waiting->second.remove(parcel->cost());
   waiting->second.parcels.remove(*parcel);
+  sink_.on_given_up(*parcel);
   return deliver_waiting(header.stream);
 }
 

@@ -39,6 +39,8 @@ class Receiver {
     // stream. What it costs; `ahead` is the sum of those that wait there already.
     virtual Result<Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Cost& ahead) = 0;
+    // Its sender has given up a message of which on_wait() was told.
+    virtual void on_given_up(const Parcel&) {}
     // A segment of the next message to be handed up on its stream is about to come in chunks: the
     // memory it is wanted in, of at least its size; null: anywhere.
     virtual Ref<PostedBuffer> on_land(const Parcel&, size_t) { return nullptr; }
@@ -96,7 +98,8 @@ class Receiver {
   bool placing() const { return chunk_left_ != 0 && chunk_type_ != wire::FrameType::kData; }
   // Bytes are being stored in memory that was posted for them; null: they are not.
   Ref<PostedBuffer> posted() const { return chunk_left_ != 0 ? chunk_posted_ : nullptr; }
-  // What is still to come of a chunk is thrown away, with the message that it belongs to.
+  // What is still to come of a chunk goes where posted memory was kept, under whose lock this is
+  // called, or is thrown away with the message that it belongs to.
   void misplace();
 
   // kRead: reads to start now; read_done() for each, in any order, after which its FIN is due.
@@ -158,17 +161,17 @@ class Receiver {
       trace_->note(false, step, header.stream, header.message, static_cast<uint32_t>(segment),
                    bytes, id);
   }
+  Status take(size_t bytes);
   Status parse();
   Status frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status message_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
-  Status inline_message(const wire::FrameHeader& header, const wire::MessageHead& head);
   Ref<Parcel> packed(const wire::FrameHeader& header, const wire::MessageHead& head);
   Status announce(const wire::FrameHeader& header, const wire::MessageHead& head, bool all_inline);
   Status eager_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status rts_frame(const wire::FrameHeader& header, std::span<const std::byte> body);
   Status begin_chunk(const wire::FrameHeader& header);
   Status begin_placing(const wire::FrameHeader& header);
-  bool store(std::byte* to, std::span<const std::byte> bytes);
+  void store(std::span<const std::byte> bytes);
   Status take_rest(std::byte* to, size_t here, size_t length);
   Status end_chunk();
   Status abort(const wire::FrameHeader& header);

@@ -145,25 +145,37 @@ void Receiver::more_room() {
   }
 }
 
-// The first bytes of a chunk. False: its memory was withdrawn.
-bool Receiver::store(std::byte* to, std::span<const std::byte> bytes) {
-  if (!chunk_posted_) {
-    std::memcpy(to, bytes.data(), bytes.size());
-    return true;
-  }
-  const MutexLock lock(chunk_posted_->stores());
-  if (chunk_posted_->withdrawn()) return false;
-  std::memcpy(to, bytes.data(), bytes.size());
-  return true;
+// The first bytes of a chunk.
+void Receiver::store(std::span<const std::byte> bytes) {
+  const auto put = [&] {
+    if (!chunk_to_) return;
+    std::memcpy(chunk_to_, bytes.data(), bytes.size());
+    chunk_to_ += bytes.size();
+    chunk_room_ -= bytes.size();
+  };
+  const Ref<PostedBuffer> posted = chunk_posted_;  // misplace() lets go of it
+  if (!posted) return put();
+  const MutexLock lock(posted->stores());
+  if (posted->withdrawn())
+    misplace();
+  else
+    posted->set_stored(chunk_offset_ + chunk_length_);
+  put();
 }
 
 void Receiver::misplace() {
+  const Ref<PostedBuffer> posted = std::move(chunk_posted_);
   chunk_to_ = nullptr;
-  chunk_posted_ = nullptr;
   if (chunk_type_ != wire::FrameType::kData) return;
   Incoming& incoming = unfinished_.find(chunk_message_)->second;
-  if (incoming.parcel->ok())
-    refuse(incoming, {Code::kCancelled, "the memory that it was wanted in was withdrawn"});
+  if (!incoming.parcel->ok()) return;
+  posted->stores().held();
+  auto [kept, hold] = posted->take_kept();
+  if (!kept)
+    return refuse(incoming, {posted->stored() ? Code::kResourceExhausted : Code::kCancelled,
+                             "the memory that it was wanted in was withdrawn"});
+  incoming.buffer.move(kept, std::move(hold));
+  chunk_to_ = incoming.buffer.data() + (chunk_offset_ + chunk_length_ - chunk_left_);
 }
 
 // False: there is no room for its segment now. A refused message is read to nowhere.

@@ -119,8 +119,7 @@ Result<Ref<Outgoing>> Sender::submit(uint64_t stream, std::span<const std::byte>
       ++counters_.returned_segments;
     } else if (info.kind == SegmentKind::kPush || info.kind == SegmentKind::kRead) {
       auto& transfer = info.kind == SegmentKind::kPush ? push : read;
-      if (!transfer)
-        transfer = std::make_shared<Transfer>(Transfer{.stream = stream, .message = message});
+      if (!transfer) transfer = std::make_shared<Transfer>(stream, message);
       borrows = borrows || (!segment.block && !segment.hold);
       transfer->segments.push_back({i, segment.data, segment.size, segment.hold, segment.block});
       if (info.kind == SegmentKind::kRead) lease_bytes(*segment.block, segment.size);
@@ -426,7 +425,8 @@ void Sender::sent(size_t bytes) {
 
 void Sender::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> segments, Hold memory,
                   Nanos deadline) {
-  const auto take_over = [&](Transfer& transfer) {
+  each_push([&](Transfer& transfer) {
+    if (transfer.outgoing.get() != outgoing.get()) return;
     for (BulkSegment& segment : transfer.segments) {
       const std::byte* const now_at = segments[segment.index].data;
       if (&transfer == chunk_of_.get() && &segment == &transfer.segments[transfer.segment])
@@ -438,14 +438,8 @@ void Sender::keep(const Ref<Outgoing>& outgoing, std::span<const OutSegment> seg
     transfer.memory = std::move(memory);
     transfer.deadline = deadline;
     unwaited(transfer, outgoing->payload_bytes());
-  };
-  if (chunk_of_ && chunk_of_->outgoing.get() == outgoing.get()) return take_over(*chunk_of_);
-  for (const auto& transfer : transfers_)
-    if (transfer->outgoing.get() == outgoing.get()) return take_over(*transfer);
-  for (const Parked& parked : parked_)
-    if (parked.push && parked.push->outgoing.get() == outgoing.get())
-      return take_over(*parked.push);
-  spend(memory);  // all of it has been sent meanwhile
+  });
+  spend(memory);  // where all of it has been sent meanwhile
 }
 
 bool Sender::withdraw(const Ref<Outgoing>& outgoing) {
@@ -455,9 +449,7 @@ bool Sender::withdraw(const Ref<Outgoing>& outgoing) {
 }
 
 void Sender::withdraw_stream(uint64_t stream) {
-  const auto which = [&](const Transfer& transfer) {
-    return transfer.stream == stream && !transfer.outgoing;
-  };
+  const auto which = [&](const Transfer& transfer) { return transfer.stream == stream; };
   while (give_up(which) != Given::kNothing) {
   }
 }
@@ -515,24 +507,27 @@ Sender::Given Sender::give_up_parked(Which&& which) {
   });
   if (at == parked_.end()) return Given::kNothing;
   parked_leases_ -= static_cast<uint32_t>(at->leases.size());
-  for (auto& [id, lease] : at->leases) {
-    lease.block->returned();
-    lease_bytes(*lease.block, -lease.bytes);
-    spend(lease.hold);
-  }
-  if (at->read) {
-    for (const BulkSegment& segment : at->read->segments)
-      lease_bytes(*segment.block, -segment.size);
-    finish(*at->read);
-  }
-  for (Hold& view : at->returned) spend(view);
-  finish(*at->push);
+  let_go(*at);
   if (auto stream = parked_streams_.find(at->stream); --stream->second == 0)
     parked_streams_.erase(stream);
   parked_bytes_ -= at->frames.size();
   parked_.erase(at);
   unpark();
   return Given::kUp;
+}
+
+void Sender::let_go(Parked& parked) {
+  for (auto& [id, lease] : parked.leases) {
+    lease.block->returned();
+    lease_bytes(*lease.block, -lease.bytes);
+    spend(lease.hold);
+  }
+  if (parked.read)
+    for (const BulkSegment& segment : parked.read->segments)
+      lease_bytes(*segment.block, -segment.size);
+  for (const auto& transfer : {parked.push, parked.read})
+    if (transfer) finish(*transfer);
+  for (Hold& view : parked.returned) spend(view);
 }
 
 void Sender::abort(const Transfer& transfer) {
@@ -559,15 +554,7 @@ void Sender::drop() {
   chunk_copy_ = {};
   for (const auto& transfer : transfers_) finish(*transfer);
   transfers_.clear();
-  for (Parked& parked : parked_) {
-    for (const auto& transfer : {parked.push, parked.read})
-      if (transfer) finish(*transfer);
-    for (auto& [id, lease] : parked.leases) {
-      lease.block->returned();
-      spend(lease.hold);
-    }
-    for (Hold& view : parked.returned) spend(view);
-  }
+  for (Parked& parked : parked_) let_go(parked);
   parked_.clear();
   parked_leases_ = 0;
   parked_bytes_ = 0;

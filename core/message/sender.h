@@ -78,7 +78,8 @@ class Sender {
   // referenced. The peer drops what it has of it, unless the last chunk has begun: then it gets the
   // whole message. True when the peer drops it.
   bool withdraw(const Ref<Outgoing>& outgoing);
-  // The same for the messages of a stream that nobody waits for; and for those past their deadline.
+  // The same for all messages of a stream; and for those past their deadline. Who waits for one
+  // finds its memory free.
   void withdraw_stream(uint64_t stream);
   void withdraw_late(Nanos at);
   // The earliest deadline of a message that is kept; kForever.
@@ -148,6 +149,13 @@ class Sender {
   };
   // The bulk segments of one message that travel as chunks or by ready-to-sends.
   struct Transfer {
+    Transfer(uint64_t of, uint64_t number) : stream(of), message(number) {}
+    Transfer(const Transfer&) = delete;
+    Transfer& operator=(const Transfer&) = delete;
+    // Without memory for its place in a list it goes: nobody reads what somebody waits for.
+    ~Transfer() {
+      if (outgoing) outgoing->free();
+    }
     uint64_t stream, message;
     std::vector<BulkSegment> segments{};
     size_t segment = 0, offset = 0;  // the next chunk
@@ -220,6 +228,7 @@ class Sender {
   Given give_up(Which&& which);
   template <class Which>
   Given give_up_parked(Which&& which);
+  void let_go(Parked& parked);
   template <class Visit>
   void each_push(Visit&& visit) const {
     if (chunk_of_) visit(*chunk_of_);

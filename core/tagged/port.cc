@@ -22,6 +22,16 @@ size_t cost_of(size_t payload_bytes) { return payload_bytes + kOverhead; }
 // For a SendWindow, which adds the overhead of any message.
 size_t spent_by(size_t payload_bytes) { return payload_bytes + kOverhead - kMessageOverhead; }
 
+// A message has come to memory of a receive, which may have been withdrawn since.
+void move_out(Parcel& message, PostedBuffer& from) {
+  const MutexLock lock(from.stores());
+  if (!from.withdrawn()) return;
+  if (auto [kept, hold] = from.take_kept(); kept)
+    message.place(0, kept, std::move(hold));
+  else
+    message.refuse({Code::kResourceExhausted, "the memory that it was wanted in was withdrawn"});
+}
+
 Status late() { return {Code::kDeadlineExceeded, "Deadline Exceeded"}; }
 
 }  // namespace
@@ -93,16 +103,39 @@ bool TaggedReceive::take(InMessage& message) {
 
 // ---- the credit of all tags ----
 
-bool TaggedWindow::admits(size_t cost, uint64_t ahead) const {
-  const auto before = static_cast<int64_t>(std::min<uint64_t>(ahead, uint64_t{1} << 61));
+bool TaggedWindow::fits() const {
+  return credit_ + std::max(largest_, announced_.empty() ? 0 : *announced_.rbegin()) > 0;
+}
+
+bool TaggedWindow::announce(size_t cost) {
   const auto own = static_cast<int64_t>(cost);
-  return credit_ - before - own + std::max({largest_, before, own}) > 0;
+  announced_.insert(own);
+  announced_sum_ += own;
+  credit_ -= own;
+  return fits();
+}
+
+void TaggedWindow::end_announced(int64_t cost) {
+  announced_.erase(announced_.find(cost));
+  announced_sum_ -= cost;
+}
+
+void TaggedWindow::complete(size_t cost) {
+  const auto own = static_cast<int64_t>(cost);
+  end_announced(own);
+  largest_ = std::max(largest_, own);
+}
+
+void TaggedWindow::give_up(size_t cost) {
+  const auto own = static_cast<int64_t>(cost);
+  end_announced(own);
+  credit_ += own;
 }
 
 bool TaggedWindow::arrive(size_t cost) {
   credit_ -= static_cast<int64_t>(cost);
   largest_ = std::max(largest_, static_cast<int64_t>(cost));
-  return credit_ + largest_ > 0;
+  return fits();
 }
 
 uint64_t TaggedWindow::consume(size_t cost) {
@@ -110,7 +143,7 @@ uint64_t TaggedWindow::consume(size_t cost) {
   if (due_ < window_ / 4) return 0;
   const int64_t grant = std::exchange(due_, 0);
   credit_ += grant;
-  if (credit_ == window_) largest_ = 0;
+  if (credit_ + announced_sum_ == window_) largest_ = 0;
   return static_cast<uint64_t>(grant);
 }
 
@@ -231,13 +264,12 @@ Result<bool> TaggedPort::send(uint64_t tag, std::span<OutSegment> segments, cons
   TaggedSend& sent = **begun;
   if (!sent.outgoing_) return true;
   const Ended ended = this->wait(sent, wait);
-  if (!withdraw(sent)) {
-    // A lost link frees what it has not sent, too.
-    if (link_.lost()) return status_of_loss(link_.death());
-    return true;
-  }
+  const bool back = withdraw(sent);
   if (ended == Ended::kInterrupted) return false;
-  return late();
+  if (back) return late();
+  // A lost link frees what it has not sent, too.
+  if (link_.lost()) return status_of_loss(link_.death());
+  return true;
 }
 
 // The peer will not see a message, and so grants nothing for it.
@@ -293,7 +325,28 @@ Ended TaggedPort::wait(TaggedReceive& receive, const Wait& wait) {
   });
 }
 
+// From the return on nobody stores in the memory of a receive. What has begun to come there goes on
+// in the pool's, if it is to be kept and there is some.
+void TaggedPort::give_back(PostedBuffer& into, bool keep) noexcept {
+  Hold hold;
+  std::byte* kept = nullptr;
+  const MutexLock lock(into.stores());
+  if (into.withdrawn()) return;
+  if (const std::optional<size_t> stored = into.stored(); stored && keep)
+    (void)has_memory_for([&] {
+      auto buffer = link_.runtime().pool().get(into.size());
+      if (!buffer) return;
+      link_.runtime().copier().copy((*buffer)->data(), into.data(), *stored);
+      kept = (*buffer)->data();
+      hold = std::move(*buffer);
+    });
+  into.withdraw(kept, std::move(hold));
+}
+
 bool TaggedPort::cancel(TaggedReceive& receive) {
+  if (receive.ended()) return false;
+  // First: whoever finds it ended has its memory back.
+  if (receive.into_) give_back(*receive.into_, true);
   const Status why(Code::kCancelled, "the receive was cancelled");
   Ref<TaggedReceive> removed;
   {
@@ -341,11 +394,15 @@ Status TaggedPort::on_message(Ref<Parcel> message) {
                                  ", but tagged messages have no header"});
   const size_t bytes = message->payload_bytes();
   Ref<TaggedReceive> receive;
+  const Ref<PostedBuffer> posted = Ref<PostedBuffer>::share(message->posted());
   {
     const MutexLock lock(mutex_);
     if (dropping_) return {};
-    if (!receive_window_.arrive(cost_of(bytes)))
+    if (message->cost().credit != 0)
+      receive_window_.complete(message->cost().credit);
+    else if (!receive_window_.arrive(cost_of(bytes)))
       return wire::protocol_error({"a tagged message without credit"});
+    if (posted) move_out(*message, *posted);
     if (const auto it = tags_.find(message->stream()); it != tags_.end()) {
       receive = it->second.pop();
       if (it->second.empty()) tags_.erase(it);
@@ -365,14 +422,19 @@ Status TaggedPort::on_message(Ref<Parcel> message) {
 
 // Before the bytes of a message that has begun are taken in.
 Result<Receiver::Cost> TaggedPort::on_wait(uint64_t, std::span<const std::byte> header,
-                                           uint64_t payload_bytes, const Receiver::Cost& ahead) {
+                                           uint64_t payload_bytes, const Receiver::Cost&) {
   if (!header.empty())
     return wire::protocol_error({"MESSAGE frame: header_length is ", header.size(),
                                  ", but tagged messages have no header"});
   const MutexLock lock(mutex_);
-  if (!receive_window_.admits(cost_of(payload_bytes), ahead.credit))
+  if (!receive_window_.announce(cost_of(payload_bytes)))
     return wire::protocol_error({"a tagged message without credit"});
   return Receiver::Cost{cost_of(payload_bytes), 0};
+}
+
+void TaggedPort::on_given_up(const Parcel& message) {
+  const MutexLock lock(mutex_);
+  receive_window_.give_up(message.cost().credit);
 }
 
 // The message goes to the first receive, unless that is cancelled meanwhile.
@@ -382,7 +444,9 @@ Ref<PostedBuffer> TaggedPort::on_land(const Parcel& message, size_t segment) {
   const auto it = tags_.find(message.stream());
   if (it == tags_.end() || !it->second.first) return nullptr;
   const Ref<PostedBuffer>& into = it->second.first->into_;
-  return into && into->owner() && into->size() >= message.size_of(segment) ? into : nullptr;
+  return into && into->owner() && into->size() >= message.size_of(segment) && into->begin()
+             ? into
+             : nullptr;
 }
 
 // ---- ending ----
@@ -414,6 +478,7 @@ void TaggedPort::end_all(const Status& why, bool keep_messages) noexcept {
     for (auto it = tags_.begin(); it != tags_.end();) {
       Tag& tag = it->second;
       while (Ref<TaggedReceive> receive = tag.pop()) {
+        if (receive->into_) give_back(*receive->into_, !dropping_);
         receive->settle(why);
         ended.push(std::move(receive));
       }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -78,22 +79,32 @@ class TaggedSend {
 
 // What a peer may have sent, and nobody asked for, of all tags together. Senders spend in the
 // order in which they begin, and messages arrive in the order in which they are whole: so the
-// largest one counts as the last, which a sender may begin with any credit above zero.
+// largest one counts as the last, which a sender may begin with any credit above zero. What has
+// only been announced counts as what is whole does.
 class TaggedWindow {
  public:
   explicit TaggedWindow(size_t window)
       : window_(static_cast<int64_t>(window)), credit_(static_cast<int64_t>(window)) {}
-  // Whether a message of `cost` may come behind others that have been announced, of `ahead`.
-  bool admits(size_t cost, uint64_t ahead) const;
-  // False: no sender that kept to its credit can have sent it.
+  // A message is announced, whose bytes come later. False: no sender that kept to its credit can
+  // have sent it.
+  bool announce(size_t cost);
+  // Its bytes have come; its sender has given it up.
+  void complete(size_t cost);
+  void give_up(size_t cost);
+  // One has come at once. False: as announce().
   bool arrive(size_t cost);
   // The bytes to grant now, 0 while they are too few for a frame.
   uint64_t consume(size_t cost);
 
  private:
+  bool fits() const;
+  void end_announced(int64_t cost);
+
   const int64_t window_;
   int64_t credit_;
-  int64_t largest_ = 0;  // since all had been granted
+  std::multiset<int64_t> announced_;
+  int64_t announced_sum_ = 0;
+  int64_t largest_ = 0;  // of those that were whole, since all of them had been granted
   int64_t due_ = 0;
 };
 
@@ -133,7 +144,9 @@ class TaggedPort final : public MessagePort {
   Result<Ref<TaggedReceive>> receive(uint64_t tag, Ref<PostedBuffer> into = nullptr,
                                      Notice told = {});
   Ended wait(TaggedReceive& receive, const Wait& wait);
-  // Ends it as CANCELLED. False: it has ended(), with what its status says.
+  // Ends it as CANCELLED. False: it has ended(), with what its status says. Its memory is not
+  // touched any more, but by take(); what had come there of a message is copied for the next
+  // receive, which without memory for that ends as RESOURCE_EXHAUSTED.
   bool cancel(TaggedReceive& receive);
 
   // Messages that have come, and that nobody has asked for.
@@ -163,6 +176,7 @@ class TaggedPort final : public MessagePort {
   Status on_message(Ref<Parcel> message) override;
   Result<Receiver::Cost> on_wait(uint64_t stream, std::span<const std::byte> header,
                                  uint64_t payload_bytes, const Receiver::Cost& ahead) override;
+  void on_given_up(const Parcel& message) override;
   Status on_credit(uint64_t stream, uint64_t bytes) override;
   Ref<PostedBuffer> on_land(const Parcel& message, size_t segment) override;
   // What the peer had sent can still be received.
@@ -177,6 +191,7 @@ class TaggedPort final : public MessagePort {
   bool spend(size_t payload_bytes);
   void refund(size_t payload_bytes);
   void received(size_t payload_bytes);
+  void give_back(PostedBuffer& into, bool keep) noexcept;
   void end_all(const Status& why, bool keep_messages) noexcept;
 
   Link& link_;
@@ -185,7 +200,9 @@ class TaggedPort final : public MessagePort {
   SendWindow send_window_;  // spent under mutex_
   std::atomic<bool> peer_closed_{false};
 
-  mutable Mutex mutex_;  // guards what follows; no other lock is taken inside
+  // Guards what follows. Inside, no other lock is taken but PostedBuffer::stores(), and its inner
+  // ones.
+  mutable Mutex mutex_;
   TaggedWindow receive_window_ TW_GUARDED_BY(mutex_);
   std::unordered_map<uint64_t, Tag> tags_ TW_GUARDED_BY(mutex_);  // by stream
   size_t waiting_ TW_GUARDED_BY(mutex_) = 0;

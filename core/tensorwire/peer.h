@@ -219,10 +219,11 @@ int tw_peer_immediate(tw_peer* peer, const tw_wait* wait, uint32_t* value, tw_st
 // then it may have seen it.
 int tw_peer_send(tw_peer* peer, uint64_t tag, tw_payload payload, const tw_wait* wait,
                  tw_status* status);
-// Asks for the next message of a tag. With `into`, `size` bytes that nobody else touches until
-// `owner` is told, its segments come there, one after the other; null: they stay where they come
-// to lie, and `owner` is not looked at. Once it has ended `queue` gets the token (may be null).
-// INVALID_ARGUMENT, UNIMPLEMENTED: nothing has begun, and `owner` has been told.
+// Asks for the next message of a tag. With `into`, `size` bytes that nobody else touches until it
+// has ended and its message was taken, its segments come there, one after the other; `owner` keeps
+// them until it is told. Null: they stay where they come to lie, and `owner` is not looked at. Once
+// it has ended `queue` gets the token (may be null). INVALID_ARGUMENT, UNIMPLEMENTED: nothing has
+// begun, and `owner` has been told.
 int tw_peer_receive(tw_peer* peer, uint64_t tag, void* into, size_t size, const tw_owner* owner,
                     tw_events* queue, uint64_t token, tw_receive** out, tw_status* status);
 // The message, once: afterwards null. OUT_OF_RANGE: it is larger than `size`, and was dropped.
@@ -230,7 +231,8 @@ int tw_peer_receive(tw_peer* peer, uint64_t tag, void* into, size_t size, const 
 int tw_receive_wait(tw_receive* receive, const tw_wait* wait, tw_message** message,
                     tw_status* status);
 int tw_receive_ended(const tw_receive* receive);
-// Ends it as CANCELLED. 0: it had ended.
+// Ends it as CANCELLED. 0: it had ended. What had come to its memory of a message is copied for who
+// asks next, and nobody writes there any more.
 int tw_receive_cancel(tw_receive* receive);
 // One that has not ended goes on; a message that was not taken is dropped.
 void tw_receive_release(tw_receive* receive);

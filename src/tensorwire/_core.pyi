@@ -515,7 +515,7 @@ class Receive:
         StatusError: OUT_OF_RANGE (larger than ``into``, and dropped), CANCELLED, UNAVAILABLE;
         FAILED_PRECONDITION when it was taken before."""
     def cancel(self) -> bool:
-        """Ends it with CANCELLED. False: it had ended."""
+        """Ends it with CANCELLED: nobody writes to ``into`` any more. False: it had ended."""
 
 class Messages:
     """``receive`` of a call as an iterator at C speed."""

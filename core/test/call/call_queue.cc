@@ -13,14 +13,34 @@
 namespace tw::test {
 namespace {
 
-Ref<Parcel> parcel(uint64_t stream, uint8_t flags) {
+Ref<Parcel> parcel(uint64_t stream, uint8_t flags, size_t segments = 0) {
   wire::CallHeader header;
   header.flags = flags;
   if ((flags & wire::call_flag::kStart) != 0) header.method = "/t/Wait";
   if ((flags & wire::call_flag::kCancel) != 0) header.code = Code::kCancelled;
   std::vector<std::byte> bytes(wire::call_header_size(header));
   wire::encode_call_header(bytes.data(), header);
-  return Parcel::whole(stream, bytes, {}, {});
+  return Parcel::whole(
+      stream, bytes, std::vector<wire::SegmentInfo>(segments, {1, wire::SegmentKind::kInline, {}}),
+      std::vector<std::byte>(segments));
+}
+
+TEST_CASE("call queue: a call keeps messages of the user, and nothing that costs no credit") {
+  CallQueue queue;
+  REQUIRE(queue.add(parcel(1, wire::call_flag::kStart), kForever, 1 << 20, false));
+  const auto add = [&](uint8_t flags, size_t segments) {
+    Ref<Parcel> one = parcel(1, flags, segments);
+    return queue.add_to(one);
+  };
+  CHECK(add(wire::call_flag::kPayload, 2).ok());
+  for (int i = 0; i < 3; ++i) CHECK(add(wire::call_flag::kEnd, 0).ok());
+  CHECK(add(wire::call_flag::kEnd, 1).status().code() == Code::kInternal);
+  CallQueue::Entry entry;
+  REQUIRE(queue.pop(entry));
+  CHECK(entry.ended);
+  CHECK(entry.messages.pop()->segments() == 0);
+  CHECK(entry.messages.pop()->segments() == 2);
+  CHECK(entry.messages.empty());
 }
 
 TEST_CASE("call queue: calls that are started and cancelled leave nothing behind") {

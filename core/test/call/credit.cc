@@ -52,6 +52,11 @@ struct Forger {
     return send(message(stream, ++number, {{bytes, SegmentKind::kInline, {}}},
                         header_of(flag::kPayload), Bytes(bytes)));
   }
+  // A message whose segments are nobody's.
+  bool unpaid(uint64_t stream, uint8_t flags) {
+    return send(
+        message(stream, ++number, {{8, SegmentKind::kInline, {}}}, header_of(flags), Bytes(8)));
+  }
 
   House& house;
   const std::unique_ptr<Transport> transport;
@@ -102,6 +107,17 @@ TEST_CASE_TEMPLATE("credit: what is no message of a call, or only headers, is bo
     for (int i = 0; i < 5; ++i)
       (void)forger.send(message(1, ++forger.number, {}, header_of(flag::kEnd, details), {}));
   }
+  SUBCASE("segments that are no message, behind an unfinished one") {
+    forger.begin(1);
+    (void)forger.unpaid(1, flag::kEnd);
+  }
+  SUBCASE("a call that begins with segments that are no message") {
+    (void)forger.unpaid(1, flag::kStart);
+  }
+  SUBCASE("segments without bytes") {
+    (void)forger.send(message(1, ++forger.number, {{0, SegmentKind::kInline, {}}},
+                              header_of(flag::kStart | flag::kEnd), {}));
+  }
   SUBCASE("a header that is none") {
     (void)forger.send(
         message(1, ++forger.number, {{8, SegmentKind::kPush, {}}}, Bytes(16, std::byte{255}), {}));
@@ -119,8 +135,21 @@ TEST_CASE_TEMPLATE("credit: nothing comes after a call's last message", Way, TEN
   REQUIRE(forger.send(message(1, ++forger.number, {}, header_of(flag::kStart | flag::kEnd), {})));
   const auto held = started.take();
   CHECK(links(house) == 1);
-  (void)forger.small(1, 1);
+  SUBCASE("no message") { (void)forger.small(1, 1); }
+  SUBCASE("no segments, either") { (void)forger.unpaid(1, flag::kEnd); }
   CHECK(eventually([&] { return links(house) == 0; }));
+}
+
+TEST_CASE("credit: a message that was refused has cost nothing") {
+  Open server;
+  constexpr size_t kWindow = size_t{1} << 20;
+  Closing link(server.house.connect<TcpWay>(runtime().settings().max_message_bytes, kWindow));
+  const auto call = start(*link, "/t/Long");
+  const auto bytes = bytes_of(100);
+  std::vector<OutSegment> segments(70'000, out(bytes));  // more than a message may have
+  CHECK_FALSE(call->send_message(segments, false, false).ok());
+  CHECK(call->sendable());
+  CHECK(send(*call, {out(bytes)}));
 }
 
 TEST_CASE("credit: a message that was given up has cost nothing") {

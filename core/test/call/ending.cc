@@ -2,6 +2,7 @@
 // How calls end before their time: cancellation, deadlines, closed and lost links.
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 
 #include "test/call/world.h"
@@ -148,6 +149,38 @@ TEST_CASE_TEMPLATE("ending: who reads the last message wakes the thread that wai
   CHECK(asleep);
 }
 
+// Does something while it is let go of.
+class Parting final : public RefCounted {
+ public:
+  explicit Parting(std::function<void()> what) : what_(std::move(what)) {}
+
+ private:
+  ~Parting() override { what_(); }
+  const std::function<void()> what_;
+};
+
+TEST_CASE_TEMPLATE("ending: a last message that comes while another one is taken is read", Way,
+                   TENSORWIRE_LINKS) {
+  Open server;
+  Closing link(server.house.connect<Way>());
+  const auto call = start(*link, "/t/Long", kForever, {}, true);
+  const auto served = server.calls.take();
+  REQUIRE(send(*served, {out(bytes_of(8))}));
+  REQUIRE(eventually([&] { return call->has_message(); }));
+  InMessage message;
+  // What `message` holds is let go of when the first one has been taken.
+  message.segments.push_back({nullptr, 0, make_ref<Parting>([&] {
+                                CHECK(answer(*served, {out(bytes_of(9))}));
+                                CHECK(eventually([&] { return call->over(); }));
+                              })});
+  REQUIRE(call->take(message));
+  CHECK(message.payload_bytes == 8);
+  CHECK_FALSE(call->ended());
+  REQUIRE(call->take(message));
+  CHECK(message.payload_bytes == 9);
+  CHECK(call->ended());
+}
+
 TEST_CASE_TEMPLATE("ending: whatever races to end a call, it ends once", Way, TENSORWIRE_LINKS) {
   // A call that comes too late is not handed out.
   House house(+[](ServerCall& call) {
@@ -264,6 +297,171 @@ class Behind final : public SealedTransport {
  private:
   std::atomic<int> looks_{0};
 };
+
+TEST_CASE("ending: a call that crosses the other end's close is answered") {
+  Open server;
+  Closing link(server.house.connect<ShmWay>());
+  const auto call = start(*link, "/t/Long");
+  const auto served = server.calls.take();
+  // The link stays for as long as its memory is out on lease.
+  const auto block = block_of(bytes_of(kLent));
+  OutSegment lent = out({block->data(), kLent});
+  lent.block = block;
+  REQUIRE(send(*served, {lent}));
+  InMessage held;
+  REQUIRE(receive(*call, held));
+  REQUIRE(held.leased());
+  const auto late = link->new_call(kForever);
+  REQUIRE(late.ok());
+  served->link().close({Code::kUnavailable, "going"});
+  REQUIRE((*late)->begin("/t/Late", {}, {}, false, true, false).ok());
+  REQUIRE(in_time((*late)->wait_ended(patience())));
+  CHECK((*late)->outcome().code == Code::kUnavailable);
+  CHECK((*late)->outcome().details == "the link is closed");
+  CHECK_FALSE(link->link().lost());
+}
+
+// A link whose server's end moves its bytes by a T.
+template <class T>
+struct Joined {
+  explicit Joined(Server& server) : Joined(server, Tcp::make()) {}
+  Joined(Server& server, TransportPair pair) : theirs(*new T(std::move(pair.b))) {
+    server.arrived({std::unique_ptr<Transport>(&theirs), peer()});
+    auto made = CallPort::create(
+        runtime(), std::make_unique<SealedTransport>(std::move(pair.a), SealKey{}, SealKey{}),
+        peer(), 1 << 20);
+    REQUIRE(made.ok());
+    here = std::move(*made);
+    there = ports_of(server).at(0);
+  }
+  ~Joined() { here->link().close({Code::kCancelled, "the test is over"}); }
+  static Peer peer() {
+    Peer other;
+    other.address = "unix:";
+    other.pid = getpid();
+    return other;
+  }
+  T& theirs;
+  Ref<CallPort> here;
+  Ref<ServerPort> there;
+};
+
+// Does something at its next send.
+class Interrupted final : public SealedTransport {
+ public:
+  explicit Interrupted(std::unique_ptr<Transport> inner)
+      : SealedTransport(std::move(inner), SealKey{}, SealKey{}) {}
+  Result<size_t> send(std::span<const iovec> data) override {
+    if (const auto what = std::exchange(next, nullptr)) what();
+    if (full) return 0;
+    return SealedTransport::send(data);
+  }
+  std::function<void()> next;
+  std::atomic<bool> full{false};
+};
+
+TEST_CASE("ending: a call that comes while the other end closes is answered") {
+  Open server;
+  const Joined<Interrupted> link(server.house.server());
+  Ref<ClientCall> late;
+  // All calls have been told when this end says that it goes.
+  link.theirs.next = [&] {
+    late = start(*link.here, "/t/Late");
+    CHECK(eventually([&] { return link.there->calls() == 1; }));
+  };
+  link.there->link().close({Code::kUnavailable, "going"});
+  REQUIRE(late);
+  REQUIRE(in_time(late->wait_ended(patience())));
+  CHECK(late->outcome().code == Code::kUnavailable);
+  CHECK(late->outcome().details == "going");
+}
+
+TEST_CASE("ending: a reply whose call is cancelled while it begins is given up") {
+  Open server;
+  const Joined<Interrupted> link(server.house.server());
+  const auto call = start(*link.here, "/t/Long");
+  const auto served = server.calls.take();
+  const auto bytes = bytes_of(1 << 20);
+  std::vector<OutSegment> segments{out(bytes)};
+  int kept = 0;
+  const Keeper keeper{Keeper::How::kHold,
+                      [](void* context) -> Hold {
+                        ++*static_cast<int*>(context);
+                        return {};
+                      },
+                      &kept};
+  Ref<ClientCall> other;
+  link.theirs.next = [&] {
+    CHECK(call->cancel(Code::kCancelled, ""));
+    other = start(*link.here, "/t/Other");
+    // It comes after the cancellation.
+    CHECK(eventually([&] { return link.there->calls() == 2; }));
+    link.theirs.full = true;
+  };
+  CHECK(served->finish(Code::kOk, {}, {}, true, segments, keeper));
+  CHECK(kept == 0);
+  link.theirs.full = false;
+  CHECK(finish(*server.calls.take()));
+  CHECK(in_time(other->wait_ended(patience())));
+}
+
+TEST_CASE("ending: a link that nobody looks after yet tells its peer that its server goes") {
+  TransportPair pair = Shm::make();
+  auto poller = runtime().background();
+  REQUIRE(poller.ok());
+  const auto link =
+      make_ref<Link>(runtime(), **poller, std::move(pair.a), Peer{}, 1 << 20, Link::Role::kServer);
+  link->attach<CallPort>();
+  // More than the peer takes, so that somebody is to look whether it does.
+  for (int i = 0; i < 1000; ++i) link->go_away(Code::kUnavailable, "the server is shutting down");
+  CHECK(link->queued() != 0);
+  CHECK(link->start().ok());
+  link->close({Code::kCancelled, "the test is over"});
+}
+
+// Tells who polls for it.
+class Watched final : public SealedTransport {
+ public:
+  explicit Watched(std::unique_ptr<Transport> inner)
+      : SealedTransport(std::move(inner), SealKey{}, SealKey{}) {}
+  Status watch(Poller& poller, Ref<Watcher> watcher) override {
+    poller_ = &poller;
+    return SealedTransport::watch(poller, std::move(watcher));
+  }
+  bool undelivered() override { return true; }  // it lingers, and keeps the poller busy
+  Poller& poller() const { return *poller_; }
+
+ private:
+  Poller* poller_ = nullptr;
+};
+
+TEST_CASE("ending: nobody polls for a closed server beside the background") {
+  const auto server = Server::create(1 << 20).value();
+  const Joined<Watched> link(*server);
+  // Two calls, of which one is left: the next look is at the links.
+  const auto one = start(*link.here, "/t/One"), two = start(*link.here, "/t/Two");
+  std::vector<Ref<ServerCall>> calls;
+  REQUIRE(server->next(calls, 1, patience()) == Waited::kDone);
+  REQUIRE(link.there->serving() == 2);
+  calls.clear();
+
+  // The background is held up meanwhile.
+  Slot<bool> goes_on, held_up;
+  (*runtime().background())->add_timer(0, [&] {
+    held_up.put(true);
+    (void)goes_on.take();
+  });
+  (void)held_up.take();
+  auto& polled_here = tally();
+  link.theirs.poller().add_timer(0, [&polled_here, self = std::this_thread::get_id()] {
+    polled_here += std::this_thread::get_id() == self;
+  });
+  server->close();
+  const Waited next = server->next(calls, 1, patience());
+  goes_on.put(true);
+  CHECK(next == Waited::kClosed);
+  CHECK(polled_here == 0);
+}
 
 TEST_CASE("ending: a closed server that nobody polls looks after its links when it is time") {
   const auto server = Server::create(1 << 20).value();

@@ -155,6 +155,22 @@ TEST_CASE("slow reader: what it asked for is given up at the deadline, and when 
   CHECK(ports_of(library.house.server()).size() == 1);
 }
 
+TEST_CASE("slow reader: a reply that a worker waits for is given up when it cancels") {
+  Library library(Keeper::How::kWait);
+  Reader reader(library.house);
+  // By finish(), and by finish_and_poll().
+  for (const int i : {1, 2}) {
+    reader.call(static_cast<uint64_t>(i), "/t/Large");
+    CHECK(eventually([&] {
+      return library.handled == i && ports_of(library.house.server()).at(0)->calls() == 0;
+    }));
+    CHECK(library.left == i - 1);
+    reader.cancel(static_cast<uint64_t>(i));
+    CHECK(eventually([&] { return library.left == i; }));
+  }
+  CHECK(ports_of(library.house.server()).size() == 1);
+}
+
 TEST_CASE("slow reader: it keeps no more memory waiting than the arena may hold") {
   Library library(Keeper::How::kHold, 1);
   Reader reader(library.house);

@@ -233,6 +233,22 @@ struct Turns {
   int port = 0;
 };
 
+TEST_CASE("waiting: who waits has sent what waited for company") {
+  Turns turns;
+  Closing link(turns.connect());
+  const auto call = start(*link, "/t/Long");
+  std::vector<Ref<ServerCall>> calls;
+  REQUIRE(await_calls(*turns.server, calls, 1, {patience()}) == Ended::kDone);
+  const auto bytes = bytes_of(8);
+  std::vector<OutSegment> segments{out(bytes)};
+  // Nobody polls for this end, so no timer sends it.
+  REQUIRE(calls[0]->send_message(segments, true).ok());
+  InMessage message;
+  CHECK(await_message(*calls[0], message, {now()}) == Ended::kTimeout);
+  REQUIRE(receive(*call, message));
+  CHECK(message.payload_bytes == 8);
+}
+
 TEST_CASE("waiting: one call comes before most of the many of another link") {
   Turns turns;
   Closing greedy(turns.connect()), modest(turns.connect());

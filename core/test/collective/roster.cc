@@ -57,10 +57,10 @@ class MuteRank {
     auto poller = runtime().background();
     REQUIRE(poller.ok());
     entrance_.emplace(runtime(), **poller, [this, to = *poller](meet::Connected connected) {
-      const auto link = make_ref<Link>(runtime(), std::move(connected.transport),
+      const auto link = make_ref<Link>(runtime(), *to, std::move(connected.transport),
                                        std::move(connected.peer), 1 << 20, Link::Role::kServer);
       link->attach<Port>(asked_);
-      CHECK(link->start(*to).ok());
+      CHECK(link->start().ok());
       link_ = link;
     });
     auto policy = route::choose(runtime().kinds());

@@ -23,12 +23,13 @@ class QuietPort final : public CallPort {
 
 TEST_CASE("link: who is woken without end hears of its deadline") {
   TransportPair pair = Loop::make();
-  const auto link = make_ref<Link>(runtime(), std::make_unique<Restless>(std::move(pair.a)), Peer{},
-                                   1 << 20, Link::Role::kServer);
-  link->attach<QuietPort>();
   auto poller = runtime().background();
   REQUIRE(poller.ok());
-  REQUIRE(link->start(**poller).ok());
+  const auto link =
+      make_ref<Link>(runtime(), **poller, std::make_unique<Restless>(std::move(pair.a)), Peer{},
+                     1 << 20, Link::Role::kServer);
+  link->attach<QuietPort>();
+  REQUIRE(link->start().ok());
   Event event;
   CHECK(link->wait(event, [] { return false; }, now() + 20 * kMillisecond) == Waited::kTimeout);
   CHECK(link->alive());

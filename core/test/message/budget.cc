@@ -8,6 +8,7 @@
 #include "memory/huge_pages.h"
 #include "test/message/fake_link.h"
 #include "test/message/forge.h"
+#include "test/not_tried.h"
 #include "test/shortage.h"
 
 namespace tw::test {
@@ -314,6 +315,45 @@ TEST_CASE("budget: what is to be read takes a bounded part of the address space 
   CHECK(reads[2].message == 6);
   REQUIRE(hoard.receiver().read_done(reads[2]).ok());
   CHECK_FALSE(hoard.messages.empty());
+}
+
+TEST_CASE("budget: offers that wait for room go on when a message is refused") {
+  if (!kFailsOnDemand)
+    return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  Hoard hoard;
+  constexpr uint64_t kSize = uint64_t{600} << 20;
+  REQUIRE(hoard.hear(
+      message(1, 1, {{kSize, SegmentKind::kRead, {}}, {500, SegmentKind::kPush, {}}}, {}, {})));
+  REQUIRE(hoard.hear(announced(2, SegmentKind::kRead, kSize)));
+  for (uint64_t number = 1; number <= 2; ++number)
+    REQUIRE(hoard.hear(rts(number, number, 0, 0, 1000)));
+  REQUIRE(hoard.receiver().take_reads().size() == 1);
+  const Bytes chunk = data(1, 1, 1, 0, 500);
+  Failing failing(1);
+  const bool heard = hoard.hear(chunk);
+  REQUIRE(failing.end());
+  REQUIRE(heard);
+  REQUIRE(hoard.receiver().counters().refused == 1);
+  const auto reads = hoard.receiver().take_reads();
+  REQUIRE(reads.size() == 1);
+  CHECK(reads[0].message == 2);
+  CHECK(reads[0].destination);
+}
+
+TEST_CASE("budget: a message without memory costs its stream what was announced") {
+  if (!kFailsOnDemand)
+    return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  Hoard hoard;
+  REQUIRE(hoard.hear(announced(1, SegmentKind::kInline, 100)));
+  hoard.messages.pop();
+  const Bytes frame = announced(2, SegmentKind::kInline, 100);
+  Failing failing(1);
+  const bool heard = hoard.hear(frame);
+  REQUIRE(failing.end());
+  REQUIRE(heard);
+  const Ref<Parcel> parcel = hoard.messages.pop();
+  CHECK_FALSE(parcel->ok());
+  CHECK(parcel->payload_bytes() == 100);
 }
 
 TEST_CASE("budget: headers and frames of the largest size") {

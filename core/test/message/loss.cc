@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The link is lost after every byte and every step: nothing stays lent, held, queued or waited for.
+#include "base/shortage.h"
 #include "test/message/fake_link.h"
+#include "test/not_tried.h"
 #include "test/sanitized.h"
+#include "test/shortage.h"
 
 namespace tw::test {
 namespace {
@@ -94,6 +97,33 @@ TEST_CASE("loss: a sender that goes frees the callers who wait for it") {
     REQUIRE(waiting);
     CHECK(waiting->borrowed());
   }
+  CHECK_FALSE(waiting->borrowed());
+  CHECK(event.sequence() == 1);
+}
+
+TEST_CASE("loss: who waits for a message is free, wherever the memory for its sending ran out") {
+  if (!kFailsOnDemand)
+    return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
+  const Bytes lent(100 * 64);
+  bool failed = false;
+  Event event;
+  Ref<Outgoing> waiting;
+  {
+    Sender sender(tiny(Bulk::kPush), [](Slab&) { return Status{}; });
+    OutSegment segment{lent.data(), lent.size(), {}, {}, {}, {}};
+    waiting = sender.submit(1, {}, std::span(&segment, 1), &event).value();
+    REQUIRE(waiting);
+    std::array<iovec, 8> room;
+    // A place for the next chunk takes memory now and then.
+    while (!failed && sender.pending()) {
+      const size_t runs = sender.gather(room);
+      size_t bytes = 0;
+      for (size_t i = 0; i < runs; ++i) bytes += room[i].iov_len;
+      Failing failing(1);
+      failed = !has_memory_for([&] { sender.sent(bytes); });
+    }
+  }
+  REQUIRE(failed);
   CHECK_FALSE(waiting->borrowed());
   CHECK(event.sequence() == 1);
 }

@@ -230,25 +230,40 @@ TEST_CASE("tagged: the credit of all tags admits what a sender may send, in any 
     constexpr size_t kWindow = 1000;
     TaggedWindow window(kWindow);
     SendWindow sender(kWindow);
-    std::vector<size_t> on_their_way, unread;
-    for (int step = 0; step < 200; ++step) {
+    std::vector<size_t> on_their_way, announced, unread;
+    for (int step = 0; step < 300; ++step) {
       const auto any = [&](std::vector<size_t>& list) {
         std::swap(list[random() % list.size()], list.back());
         const size_t one = list.back();
         list.pop_back();
         return one;
       };
-      switch (random() % 3) {
+      switch (random() % 6) {
         case 0:
           if (!sender.open()) break;
           on_their_way.push_back(kMessageOverhead + random() % (random() % 4 ? 200 : 3000));
           sender.spend(on_their_way.back() - kMessageOverhead);
           break;
-        case 1: {
+        case 1:
           if (on_their_way.empty()) break;
           unread.push_back(any(on_their_way));
-          REQUIRE(window.admits(unread.back(), 0));
           REQUIRE(window.arrive(unread.back()));
+          break;
+        case 2:
+          if (on_their_way.empty()) break;
+          announced.push_back(any(on_their_way));
+          REQUIRE(window.announce(announced.back()));
+          break;
+        case 3:
+          if (announced.empty()) break;
+          unread.push_back(any(announced));
+          window.complete(unread.back());
+          break;
+        case 4: {
+          if (announced.empty() || random() % 4) break;
+          const size_t given_up = any(announced);
+          window.give_up(given_up);
+          sender.refund(given_up - kMessageOverhead);
           break;
         }
         default:
@@ -259,11 +274,18 @@ TEST_CASE("tagged: the credit of all tags admits what a sender may send, in any 
   }
   TaggedWindow window(1000);
   CHECK(window.arrive(5000));
-  CHECK(window.admits(900, 0));
   CHECK(window.arrive(900));
-  CHECK_FALSE(window.admits(100, 0));
-  CHECK_FALSE(window.admits(1, 100));
-  CHECK_FALSE(window.arrive(100));
+  CHECK(window.announce(99));
+  CHECK_FALSE(window.arrive(1));
+  // Not even the largest counts for long.
+  TaggedWindow under_way(1000);
+  CHECK(under_way.announce(5000));
+  CHECK(under_way.announce(999));
+  CHECK_FALSE(under_way.announce(1));
+  under_way.give_up(1);
+  under_way.give_up(5000);
+  CHECK(under_way.announce(900));
+  CHECK_FALSE(under_way.arrive(100));
 }
 
 TEST_CASE_TEMPLATE("tagged: threads that compete for the last of the credit all get through", Way,

@@ -94,7 +94,8 @@ class Posted:
             raise status.CallError(error.code, error.details) from None
 
     def cancel(self) -> bool:
-        """Takes back what was asked for; the message goes to who asks next. False: it has ended."""
+        """Takes back what was asked for: nobody writes to its memory any more, and the message goes
+        to who asks next. False: it has ended."""
         return self._native.cancel()
 
     def __repr__(self) -> str:
@@ -220,7 +221,8 @@ class Peer(Calling):
         its segments one after the other. The number of bytes.
 
         Raises CallError as ``receive`` does, and OUT_OF_RANGE when the message was larger: then it
-        is dropped. After any of them ``into`` may have been written to.
+        is dropped. With any of them ``into`` may have been written to, and is no more: what had
+        come of a message is copied for who asks next.
         """
         count = self._received(tag, into, timeout)
         assert isinstance(count, int)
