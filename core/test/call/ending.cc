@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <memory>
 
 #include "test/call/world.h"
 #include "test/transport/pair.h"
@@ -445,20 +446,23 @@ TEST_CASE("ending: nobody polls for a closed server beside the background") {
   REQUIRE(link.there->serving() == 2);
   calls.clear();
 
-  // The background is held up meanwhile.
-  Slot<bool> goes_on, held_up;
-  (*runtime().background())->add_timer(0, [&] {
-    held_up.put(true);
-    (void)goes_on.take();
+  // The background is held up meanwhile, and may be the last to let go of what holds it.
+  struct Gate {
+    Slot<bool> goes_on, held_up;
+  };
+  const auto gate = std::make_shared<Gate>();
+  (*runtime().background())->add_timer(0, [gate] {
+    gate->held_up.put(true);
+    (void)gate->goes_on.take();
   });
-  (void)held_up.take();
+  (void)gate->held_up.take();
   auto& polled_here = tally();
   link.theirs.poller().add_timer(0, [&polled_here, self = std::this_thread::get_id()] {
     polled_here += std::this_thread::get_id() == self;
   });
   server->close();
   const Waited next = server->next(calls, 1, patience());
-  goes_on.put(true);
+  gate->goes_on.put(true);
   CHECK(next == Waited::kClosed);
   CHECK(polled_here == 0);
 }
