@@ -138,7 +138,7 @@ try-wheels: ## try the wheels in dist/ with each Python from 3.10 to 3.14 that i
 
 # ---- tests ----
 
-.PHONY: test test-oldest-tensorflow test-oldest-torch test-peers test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite test-horovod-examples
+.PHONY: test test-oldest-tensorflow test-oldest-torch test-report test-peers test-core test-verbs torture asan asan-python asan-plugin tsan fuzz fuzz-seeds coverage-core coverage-python check-aarch64 test-free-threaded test-torch-suite test-horovod-examples
 test: test-core build .venv/tensorflow ## run every test: the core's and Python's
 	$(BIN)/python -m tensorwire.tensorflow.build
 	if [[ -e .venv/frameworks ]]; then $(BIN)/python -m tensorwire.torch.build; fi
@@ -368,7 +368,7 @@ newcomer: ## do what a newcomer does, with an empty home (ARGS="wheel": see scri
 
 .PHONY: clean system-build system-test system-sanitize system-browser
 clean: ## remove everything that was generated
-	rm -rf build dist .venv .venv-benchmarks .venv-examples .venv-oldest .venv-oldest-torch .venv-openmpi .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv .venv-benchmarks .venv-examples .venv-free-threaded .venv-oldest .venv-oldest-torch .venv-openmpi .venv-wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests docs -name __pycache__ -prune -exec rm -rf {} +
 
 system-build system-test system-sanitize system-browser: system-%:

@@ -61,5 +61,11 @@ def folders() -> Iterator[dict[str, Path]]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with frameworks come last: a process that has loaded one is not what users of gRPC
-    have, and no good parent for the tests that fork."""
-    items.sort(key=lambda item: any(f"/tests/{part}" in str(item.path) for part in WITH_FRAMEWORKS))
+    have, and no good parent for the tests that fork. Their files in reverse: those that would be
+    last train whole programs and take longest, and one process would end long after the other."""
+    early: list[pytest.Item] = []
+    late: list[pytest.Item] = []
+    for item in items:
+        with_frameworks = any(f"/tests/{part}" in str(item.path) for part in WITH_FRAMEWORKS)
+        (late if with_frameworks else early).append(item)
+    items[:] = [*early, *sorted(late, key=lambda item: item.path, reverse=True)]

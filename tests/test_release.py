@@ -175,18 +175,18 @@ def test_the_workflow_of_releases_names_the_repository() -> None:
 
 def test_the_forge_does_what_must_hold_before_a_change_goes_in() -> None:
     """But for what needs a Debian, with a virtual machine of its own. The oldest TensorFlow, which
-    takes long, is tried there only. What a browser shows is tried by the tests, for which it has to
-    be there."""
+    takes long, is tried there only. Frameworks and a browser are for the tests, which skip what
+    these are missing for: they have to be on the machine that runs the tests."""
     script = (ROOT / ".ci" / "run").read_text()
     lines = r"^(?:stage|both|for target in) ([a-z -]+)(?:$|; do stage \"\$target\"; done$)"
     stages = " ".join(re.findall(lines, script, re.MULTILINE)).split()
     assert stages[-1] == "test"
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     (steps,) = re.findall(r"step: \[(.*)\]", workflow)
-    here = [stage for stage in stages if stage not in ("browser", "test-verbs")]
+    here = [stage for stage in stages if stage not in ("browser", "frameworks", "test-verbs")]
     assert steps.split(", ") == [*here[:-1], "test-oldest-tensorflow", here[-1]]
-    browser = "      - if: matrix.step == 'test'\n        run: make browser\n"
-    assert workflow.index(browser) < workflow.index("run: make ${{ matrix.step }}")
+    needed = "      - if: matrix.step == 'test'\n        run: make browser frameworks\n"
+    assert workflow.index(needed) < workflow.index("run: make ${{ matrix.step }}")
 
 
 def test_what_takes_too_long_for_each_change_runs_each_night() -> None:
@@ -199,6 +199,17 @@ def test_what_takes_too_long_for_each_change_runs_each_night() -> None:
         assert step in targets
         assert step not in script
         assert re.search(rf"^\| each night, .*`{step}`", guide, re.MULTILINE), step
+
+
+def test_no_file_can_stand_for_a_target_and_clean_removes_what_git_ignores() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"^([a-z0-9-]+):(?!=).*## ", makefile, re.MULTILINE)
+    phony = " ".join(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)).split()
+    assert set(targets) <= set(phony)
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    folders = {line.strip("/") for line in ignored if line.endswith("/")} - {"__pycache__"}
+    (removed,) = re.findall(r"^clean:.*\n\trm -rf (.*)$", makefile, re.MULTILINE)
+    assert set(removed.split()) == folders
 
 
 def test_each_source_names_its_licence() -> None:

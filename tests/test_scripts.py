@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,9 +75,78 @@ def test_a_stage_that_fails_ends_the_run(tmp_path: Path, failing: str) -> None:
     )
     assert done.returncode != 0
     made = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("made ")]
-    beside = {"lint": "docs", "fuzz": "browser"}
+    beside = {"lint": "docs", "tsan": "browser"}
     assert made[-1] == beside.get(failing, failing)
     assert failing in made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [".ci/run"],
+        ["scripts/telling", "what", "bin/make", "", "docs"],
+        ["scripts/in-parts", "bin/core_tests"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_ctrl_c_ends_what_runs_in_the_background_with_all_that_it_has_started(
+    tmp_path: Path, command: list[str]
+) -> None:
+    for name in (".ci/run", "scripts/telling", "scripts/in-parts"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    program(tmp_path / "scripts" / "system-packages")
+    waits = f"{{ sleep 25 & echo $! >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait; }}"
+    program(
+        tmp_path / "bin" / "make",
+        f'case "$2" in lint) exec sleep 25;; docs) {waits};; esac',
+    )
+    program(tmp_path / "bin" / "core_tests", f'[ "$1" = --count ] && echo 1 || {waits}')
+    begun = subprocess.Popen(
+        [tmp_path / command[0], *command[1:]],
+        env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    with begun:
+        end = time.monotonic() + 20
+        while not (tmp_path / "pid").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        death = os.pidfd_open(int((tmp_path / "pid").read_text()))
+        os.killpg(begun.pid, signal.SIGINT)
+    try:
+        assert select.select([death], [], [], 10)[0] == [death]
+    finally:
+        os.close(death)
+    assert begun.returncode == -signal.SIGINT
+
+
+@pytest.mark.parametrize("how", ["exit 3", "kill -SEGV $$", "kill -KILL $PPID"])
+def test_a_part_that_fails_is_named_whatever_ended_it(tmp_path: Path, how: str) -> None:
+    """The last is the death of the shell that waits for it."""
+    program(
+        tmp_path / "core_tests",
+        'case "$1" in --count) echo "[doctest] cases: 3"; exit;; esac',
+        'echo "TEST CASE:  case $3"; echo "[doctest] passed $3"',
+        f'case "$3" in --first=2) echo "core/a.cc:1: ERROR: it did"; {how};; esac',
+    )
+    done = subprocess.run(
+        [ROOT / "scripts" / "in-parts", tmp_path / "core_tests"], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    told = done.stdout.splitlines()
+    for passed in (1, 3):
+        at = told.index(
+            f"==== cases {passed} to {passed} of 3 (doctest counts all of them as its own)"
+        )
+        assert told[at + 1] == f"[doctest] passed --first={passed}"
+    at = told.index("==== cases 2 to 2 of 3: failed")
+    assert told[at + 1] == "TEST CASE:  case --first=2"
+    assert re.fullmatch(
+        r"FAILED cases 2 to 2 of 3, status (3|139|unknown): case --first=2", told[-1]
+    )
 
 
 def test_the_installation_of_system_packages_is_told(tmp_path: Path) -> None:

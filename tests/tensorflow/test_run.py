@@ -128,13 +128,6 @@ def test_without_a_compiler(programs: Programs, tmp_path: Path) -> None:
     assert "tensorwire: going on with stock gRPC: TensorFlow's plugin is compiled" in done.stderr
 
 
-@needs_tensorflow
-def test_a_wrong_setting_ends_the_program_even_with_fallback(programs: Programs) -> None:
-    done = programs.run("import tensorflow", "--fallback", TF_RDMA_ENABLED="perhaps")
-    assert done.returncode == 1
-    assert "tensorwire: TF_RDMA_ENABLED='perhaps' is not permitted: set true, " in done.stderr
-
-
 IMPORTED_IN_A_THREAD = """
 import threading
 print("begins")
@@ -146,16 +139,14 @@ print("goes on")
 
 
 @needs_tensorflow
-def test_what_ends_a_program_that_imports_tensorflow_in_a_thread(
-    programs: Programs, tmp_path: Path
+def test_a_wrong_setting_ends_a_program_that_imports_tensorflow_in_a_thread(
+    programs: Programs,
 ) -> None:
-    """SystemExit would end that thread alone, without a word."""
-    done = programs.run(IMPORTED_IN_A_THREAD, TF_RDMA_ENABLED="perhaps")
+    """Even with --fallback. SystemExit would end that thread alone, without a word."""
+    done = programs.run(IMPORTED_IN_A_THREAD, "--fallback", TF_RDMA_ENABLED="perhaps")
     assert (done.returncode, done.stdout) == (1, "begins\n")
-    assert done.stderr.count("tensorwire: TF_RDMA_ENABLED='perhaps' is not permitted") == 1
-    done = programs.run(IMPORTED_IN_A_THREAD, CXX="/no/such/compiler", XDG_CACHE_HOME=str(tmp_path))
-    assert (done.returncode, done.stdout) == (1, "begins\n")
-    assert "tensorwire: TensorFlow's plugin is compiled at first use and needs" in done.stderr
+    why = "tensorwire: TF_RDMA_ENABLED='perhaps' is not permitted: set true, "
+    assert done.stderr.count(why) == 1
     done = programs.run(IMPORTED_IN_A_THREAD)
     assert (done.returncode, done.stdout) == (0, "begins\ngoes on\n"), done.stderr
 
@@ -192,13 +183,11 @@ def test_a_thread_that_enables_it_while_another_one_imports_tensorflow(programs:
 
 
 @needs_tensorflow
-@pytest.mark.parametrize(
-    ("variable", "value"), [("TF_RDMA_ENABLED", "false"), ("TENSORWIRE_TRANSPORT", "grpc")]
-)
-def test_the_stock_engine(programs: Programs, variable: str, value: str) -> None:
-    done = programs.run("import tensorflow", "--stats", **{variable: value})
+def test_the_stock_engine(programs: Programs) -> None:
+    """By the setting that no test of clusters has."""
+    done = programs.run("import tensorflow", "--stats", TENSORWIRE_TRANSPORT="grpc")
     assert done.returncode == 0
-    assert f"stock gRPC, because {variable}={value}\n" in done.stderr
+    assert "stock gRPC, because TENSORWIRE_TRANSPORT=grpc\n" in done.stderr
 
 
 # Waits where no signal handler of Python's can run, as a server does that serves for ever.

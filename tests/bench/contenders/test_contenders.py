@@ -89,7 +89,6 @@ def test_what_is_always_there() -> None:
     [
         ("zmq", "pyzmq"),
         ("flight", "pyarrow"),
-        ("mpi", "mpi4py"),
         ("nixl", "nixl"),
         ("gloo", "torch"),
         ("torch-rpc", "torch"),
@@ -107,12 +106,6 @@ def test_what_is_missing_says_how_to_get_it(
         reason = find(name).viable(transport)
         assert reason is not None
         assert f"pip install {package}" in reason
-
-
-def test_mpi_needs_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensorwire.bench.contenders.rpc.mpi.find_spec", lambda module: object())
-    monkeypatch.setattr("tensorwire.bench.contenders.rpc.mpi.launcher", lambda: None)
-    assert "mpiexec" in (find("mpi").viable("shm") or "")
 
 
 def test_a_congestion_control_that_does_not_exist_is_no_contender() -> None:

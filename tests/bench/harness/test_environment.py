@@ -74,6 +74,12 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path) -> None:
     git("commit", "-q", "-m", "documents")
     (tmp_path / "README.md").write_text("2")
     (tmp_path / "docs" / "page.json").write_text("2")
+    (tmp_path / "figures.json").write_text("what a run has written")
+    assert environment.commit(tmp_path) == git("rev-parse", "HEAD")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "new.py").touch()
+    assert environment.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+    (tmp_path / "src" / "new.py").unlink()
     assert environment.commit(tmp_path) == git("rev-parse", "HEAD")
     (tmp_path / "file").write_text("2")
     assert environment.commit(tmp_path) == git("rev-parse", "HEAD") + "-dirty"

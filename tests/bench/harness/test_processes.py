@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
@@ -200,6 +201,16 @@ def test_a_process_that_cannot_start_is_noticed_at_once() -> None:
         ask_last(broken)
 
 
+def test_a_folder_whose_path_is_too_long_is_told_with_what_sets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(AgentError, match=rf"at {folder}/.*TMPDIR"), begin(ECHO):
+        pass
+
+
 def test_a_process_that_does_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +225,17 @@ def test_a_process_that_does_not_end_is_killed(
     with begin(stubborn):
         assert alive(mark)
     assert not alive(mark)
+
+
+def test_what_a_process_that_is_dead_has_started_is_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    dies = f"sleep 25 & echo $! >{mark}; kill -9 $$"
+    with (tmp_path / "log").open("wb") as log, ExitStack() as stack:
+        with processes._process(["bash", "-c", dies], log) as process:
+            process.wait()
+            death = os.pidfd_open(int(mark.read_text()))
+            stack.callback(os.close, death)
+        assert select.select([death], [], [], 10)[0] == [death]
 
 
 SERVES = """
@@ -239,26 +261,33 @@ def test_what_is_killed_leaves_no_socket(
 
 BENCH = """
 import signal, sys
-from tensorwire.bench.harness.processes import started
+from contextlib import nullcontext
+from tensorwire.bench.harness.processes import resting, started
 def commands(path):
     return [[sys.executable, "-c", sys.argv[1], path, str(role)] for role in range(2)]
-with started(commands, 2):
-    print("started", flush=True)
-    signal.pause()
+with started(commands, 2) as hellos:
+    controls = [control for control, _ in hellos]
+    with resting(controls) if sys.argv[2] == "stopped" else nullcontext():
+        print("started", flush=True)
+        signal.pause()
 """
 MARKED = "import os, pathlib\npathlib.Path(f'{os.getpid()}.pid').touch()\n" + TALK + "pass"
 
 
-def test_agents_end_with_the_bench(tmp_path: Path) -> None:
+@pytest.mark.parametrize("agents", ["awake", "stopped"])
+def test_agents_end_with_the_bench(tmp_path: Path, agents: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", BENCH, MARKED],
+        [sys.executable, "-c", BENCH, MARKED, agents],
         stdout=subprocess.PIPE,
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as bench:
         assert bench.stdout is not None
         assert bench.stdout.readline() == b"started\n"
-        deaths = [os.pidfd_open(int(mark.stem)) for mark in tmp_path.glob("*.pid")]
+        pids = [int(mark.stem) for mark in tmp_path.glob("*.pid")]
+        deaths = [os.pidfd_open(pid) for pid in pids]
+        if agents == "stopped":
+            await_state(pids, "T")
         bench.kill()
     try:
         assert len(deaths) == 2

@@ -4,7 +4,9 @@ host over TCP (``listener``)."""
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +16,7 @@ from tensorwire.environment import SettingError
 
 MOST_BYTES: Final = 64 << 20
 """Of a message."""
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class AgentError(Exception):
@@ -58,6 +61,9 @@ def conversation(path: str) -> Iterator[Control]:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     control = Control(connection)
+    # An agent that is stopped (``processes.resting``) when the bench is killed goes on, hears of
+    # that and ends, too. The kernel looks at the thread that started it, which waits for its end.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
     try:
         yield control
     except Exception as error:

@@ -30,6 +30,8 @@ PACKAGES = ("tensorwire", "grpcio", "numpy")
 CHECKOUT = Path(__file__).resolve().parents[4]
 """Where this file is part of one."""
 _DOCUMENTS = (":!docs", ":!*.md")
+_SOURCES = ("binding", "core", "src")
+"""Where a file that git does not know is none that a run or an editor has left."""
 _VARIABLES = (
     *("TENSORWIRE_", "TF_", "XLA_", "GRPC_", "HOROVOD_"),
     *("UCX_", "OMPI_", "PMIX_", "MPICH_", "MPIR_", "GLOO_", "TP_", "NCCL_", "RAY_", "NIXL_", "MC_"),
@@ -83,21 +85,27 @@ def ended(described: dict[str, Any], notes: Iterable[str], interrupted: bool) ->
 
 def commit(root: Path = CHECKOUT) -> str:
     """Of the project, with ``-dirty`` where files differ from it that a run may depend on: not
-    documents, into which figures are written while others are still measured. Empty where it is
-    installed without its repository."""
+    documents, into which figures are written while others are still measured. New sources count,
+    too. Empty where it is installed without its repository."""
     if not (root / ".git").exists():
         return ""
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["git", *words], cwd=root, capture_output=True, text=True, timeout=10, check=False
+            ["git", "--no-optional-locks", *words],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
         )
 
     with suppress(OSError, subprocess.SubprocessError):
         head = git("rev-parse", "HEAD")
         if head.returncode == 0:
-            same = git("diff", "--quiet", "HEAD", "--", ".", *_DOCUMENTS).returncode == 0
-            return head.stdout.strip() + ("" if same else "-dirty")
+            changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *_DOCUMENTS)
+            new = git("ls-files", "--others", "--exclude-standard", "--", *_SOURCES)
+            return head.stdout.strip() + ("-dirty" if changed.stdout + new.stdout else "")
     return ""
 
 

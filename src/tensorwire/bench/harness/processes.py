@@ -50,7 +50,13 @@ def started(commands: Callable[[str], list[list[str]]], agents: int) -> Iterator
                 folder = stack.enter_context(signals.folder("tensorwire-bench-"))
                 path = os.path.join(folder, "control")
                 listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-                listener.bind(path)
+                try:
+                    listener.bind(path)
+                except OSError as error:
+                    raise AgentError(
+                        f"no socket can be at {path}: {error}. TMPDIR sets another folder, whose "
+                        "path has to be short"
+                    ) from error
                 listener.listen(agents)
                 processes = [stack.enter_context(_process(argv, log)) for argv in commands(path)]
                 found = [_accept(stack, listener, processes) for _ in range(agents)]
@@ -160,11 +166,13 @@ def _process(argv: list[str], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes
     try:
         yield process
     finally:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
+        # What it has started may outlive it. While any of that lives, its number is no other's;
+        # where none does, another process could have got it only in the instant since the wait.
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
 
 
 def _accept(

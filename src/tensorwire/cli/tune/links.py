@@ -73,12 +73,13 @@ def links(
     table, each for what it sends.
     """
     from tensorwire import progress
+    from tensorwire.bench.harness import environment
     from tensorwire.bench.harness.control import AgentError
     from tensorwire.bench.harness.files import check_kept, check_plot, keep, save
     from tensorwire.bench.harness.terminal import progress_bar
     from tensorwire.bench.harness.tokens import Token
     from tensorwire.bench.suites.links import remote, service, suite, tuning
-    from tensorwire.bench.suites.links.report import as_json, as_report, draw, print_tuned
+    from tensorwire.bench.suites.links.report import ROLES, as_json, as_report, draw, print_tuned
     from tensorwire.transports import names, why_not
 
     if serve is not None and connect is not None:
@@ -99,6 +100,8 @@ def links(
     writable("--output", path, None if output is not None else check_kept)
     writable("--plot", plot, check_plot)
     writable("--report", report)
+    settings = {"transports": wanted, "rounds": rounds, "seconds": seconds, "connect": connect}
+    described = environment.describe(settings, ROLES) if report is not None else {}
     found: list[suite.Tuned] = []
     notes: list[str] = []
     complete = True
@@ -124,8 +127,7 @@ def links(
     saved = save(path, lambda path: keep(path, text)) if found else False
     saved &= save(plot, lambda plot: draw(found, plot))
     if found and report is not None:
-        settings = {"transports": wanted, "rounds": rounds, "seconds": seconds, "connect": connect}
-        made = as_report(found, settings, notes).to_json()
+        made = as_report(described, found, notes).to_json()
         saved &= save(report, lambda path: path.write_text(json.dumps(made, indent=2) + "\n"))
     if json_:
         print(json.dumps(as_json(path, found, notes), indent=2))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Hashable
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from tensorwire.bench.contenders.channels.all_reduce import BUCKET_BYTES, Bucket
 from tensorwire.bench.harness.measure import Visit, WrongAnswerError
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.harness.schedule import Entry
+from tensorwire.bench.harness.suite import SuiteError
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.channels import suite
 from tensorwire.bench.suites.channels.agent import Driver
@@ -73,6 +75,14 @@ def test_computing_takes_what_is_asked_for() -> None:
     assert products_within(0) == 0
     assert 1 <= products_within(0.001) < products_within(10.0)
     assert products_on_one_core(0.001) >= 1
+
+
+def test_a_rank_that_cannot_compute_is_an_error_of_the_suite(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(SuiteError, match="exit status 1"):
+        Channels([], [], 1, 0.1).prepare()
 
 
 class FakeRanks:

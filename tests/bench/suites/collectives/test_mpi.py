@@ -7,15 +7,20 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tensorwire.bench.contenders.collectives.mpich import Mpich
 from tensorwire.bench.contenders.collectives.openmpi import OpenMpi
+from tensorwire.bench.contenders.remote import mpi as remote
+from tensorwire.bench.contenders.rpc import mpi as rpc
+from tensorwire.bench.contenders.tf_grpc import mpi as tf_grpc
+from tensorwire.bench.harness.contenders import Contender
 from tensorwire.bench.suites.collectives import mpi
-from tensorwire.bench.suites.collectives.contender import find
 from tensorwire.bench.suites.collectives.mpi import Found, search
 
+OTHERS = (rpc, remote, tf_grpc)
 MPI4PY = """
 import os
 class MPI:
@@ -98,6 +103,25 @@ def test_the_launcher_of_another_mpi_will_not_do(installed: Path) -> None:
     assert "no mpiexec of MPICH beside this Python or in PATH: pip install mpich" in reason
 
 
+@pytest.mark.parametrize("suite", OTHERS)
+def test_other_suites_take_the_launcher_of_the_library_that_mpi4py_loads(
+    installed: Path, suite: ModuleType
+) -> None:
+    other = put(installed / "a", "mpiexec", "HYDRA build details:")
+    os.environ["PATH"] = str(other.parent)  # which the fixture restores
+    reason = suite.Mpi().viable("shm")
+    assert reason is not None
+    assert "mpi4py does not load MPICH" in reason
+    search.cache_clear()
+    program = put(installed / "Open MPI" / "b", "mpiexec", "mpiexec (Open MPI) 5", "libmpi.so.40")
+    os.environ["PATH"] += f":{program.parent}"
+    assert suite.Mpi().viable("shm") is None
+    (command,) = suite.Mpi().commands([["agent", "0"], ["agent", "1"]])
+    assert f"MPI4PY_LIBMPI={program.parent.parent / 'lib' / 'libmpi.so.40'}" in command
+    words = ["-n", "1", "agent", "0", ":", "-n", "1", "agent", "1"]
+    assert command[command.index(str(program)) + 1 :] == words
+
+
 def test_a_library_that_mpi4py_does_not_load_is_told(installed: Path) -> None:
     program = put(installed / "a", "mpiexec.hydra", "HYDRA build details:")
     assert search(Mpich.kind) == (
@@ -105,11 +129,17 @@ def test_a_library_that_mpi4py_does_not_load_is_told(installed: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["mpich", "openmpi"])
-def test_mpi4py_is_needed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("contender", "package"),
+    [(Mpich, "mpich"), (OpenMpi, "openmpi"), *((suite.Mpi, "mpich") for suite in OTHERS)],
+)
+def test_mpi4py_is_needed(
+    contender: type[Contender], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mpi, "find_spec", lambda name: None)
     search.cache_clear()
     try:
-        assert find(name).viable("shm") == (f"mpi4py is not installed: pip install mpi4py {name}")
+        reason = contender().viable("shm")
     finally:
         search.cache_clear()
+    assert reason == f"mpi4py is not installed: pip install mpi4py {package}"

@@ -9,15 +9,19 @@ import subprocess
 import sys
 from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import tensorwire
 from tensorwire import _core
+from tensorwire.bench.harness import environment
+from tensorwire.bench.harness.environment import describe
 from tensorwire.bench.harness.rows import Report
 from tensorwire.bench.report.runs import parse
 from tensorwire.bench.report.speed import ratio
+from tensorwire.bench.suites.links import suite
 from tensorwire.bench.suites.links.checking import (
     Checked,
     checks,
@@ -27,7 +31,7 @@ from tensorwire.bench.suites.links.checking import (
     fixed_values,
 )
 from tensorwire.bench.suites.links.curves import Curves, Fixed, Shape, Times
-from tensorwire.bench.suites.links.report import CALMEST, as_report
+from tensorwire.bench.suites.links.report import CALMEST, ROLES, as_report
 from tensorwire.bench.suites.links.service import TAKE, here
 from tensorwire.bench.suites.links.suite import Tuned
 from tensorwire.bench.suites.links.tuning import (
@@ -218,7 +222,7 @@ def test_a_check_is_a_report_as_those_of_benches() -> None:
         Checked(16384, 9.0, 9.0, 8.0),
     ]
     tuned = Tuned("tcp", Curves(), [choice], checked)
-    made = as_report([tuned], {}, ["verbs: left out"])
+    made = as_report(describe({}, ROLES), [tuned], ["verbs: left out"])
     report = Report.from_json(json.loads(json.dumps(made.to_json())))
     assert [(row.contender, row.size, row.p50_us) for row in report.rows] == [
         *(("defaults", 8192, 12), ("tuned", 8192, 10), ("best fixed", 8192, 10)),
@@ -242,6 +246,28 @@ def test_a_check_is_a_report_as_those_of_benches() -> None:
     assert found.low is not None
     assert found.high is not None
     assert 1.0 < found.low <= 1.2 <= found.high
+
+
+def test_the_host_is_described_ahead_of_what_loads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, did = tmp_path / "check.json", []
+
+    def described(*arguments: Any) -> dict[str, Any]:
+        did.append("described")
+        return describe(*arguments)
+
+    def tune(*arguments: Any) -> Tuned:
+        did.append("measured")
+        return Tuned("tcp", Curves(), [], [])
+
+    monkeypatch.setattr(environment, "describe", described)
+    monkeypatch.setattr(suite, "tune", tune)
+    named = ("--transports", "tcp", "--output", str(tmp_path / "links.table"))
+    done = CliRunner().invoke(app, ["tune", "links", *named, "--check", "--report", str(path)])
+    assert done.exit_code == 0, done.output
+    assert did == ["described", "measured"]
+    assert json.loads(path.read_text())["environment"]["settings"]["transports"] == ["tcp"]
 
 
 def test_a_table_keeps_what_was_not_measured(tmp_path: Path) -> None:

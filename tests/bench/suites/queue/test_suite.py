@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,21 @@ def test_wrong_usage(arguments: list[str], said: str) -> None:
     result = command(*arguments)
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_items_of_torch_are_made_where_its_queue_would_copy_them() -> None:
+    """As ours are made in the arena."""
+    pytest.importorskip("torch")
+    from tensorwire.bench.contenders.queue.torch import _Producer
+
+    came: list[Any] = []
+    producer = _Producer(SimpleNamespace(put=came.append))
+    array = producer.empty(4)
+    array[...] = payload(16)
+    producer.put(array)
+    producer.put(END)
+    assert [item.is_shared() for item in came] == [True, False]
+    assert np.array_equal(came[0].numpy(), payload(16))
 
 
 class Session:

@@ -135,7 +135,7 @@ def test_flight_exchanges_nothing_without_the_token() -> None:
 @pytest.mark.parametrize(
     ("name", "package"),
     [
-        *(("zmq", "pyzmq"), ("flight", "pyarrow"), ("gloo", "torch"), ("mpi", "mpi4py mpich")),
+        *(("zmq", "pyzmq"), ("flight", "pyarrow"), ("gloo", "torch")),
         *(("nixl", "nixl"), ("mooncake", "mooncake-transfer-engine-non-cuda"), ("ray", "ray")),
     ],
 )

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``torch.multiprocessing.Queue``: tensors in shared memory, their handles through a pipe."""
+"""``torch.multiprocessing.Queue``: tensors in shared memory, their handles through a pipe. Items
+are made in memory that is shared already, as PyTorch's DataLoader makes batches: the queue would
+copy others there."""
 
 from __future__ import annotations
 
@@ -27,12 +29,24 @@ class _Consumer(Consumer):
 
 
 class _Producer(Producer):
-    def __init__(self, handle: Any, from_numpy: Any) -> None:
+    def __init__(self, handle: Any) -> None:
+        import torch
+
         self._put = handle.put
-        self._from_numpy = from_numpy
+        self._torch: Any = torch
+        self._made: tuple[Any, Any] = None, None
+        """The newest item, and its tensor, which alone knows that the memory is shared."""
+
+    def empty(self, elements: int) -> Array:
+        shared = self._torch.UntypedStorage._new_shared(4 * elements)
+        tensor = self._torch.empty(0, dtype=self._torch.float32).set_(shared)
+        array: Array = tensor.numpy()
+        self._made = array, tensor
+        return array
 
     def put(self, array: Array) -> None:
-        self._put(self._from_numpy(array))
+        made, tensor = self._made
+        self._put(tensor if array is made else self._torch.from_numpy(array))
 
 
 class Torch(Contender):
@@ -57,6 +71,6 @@ class Torch(Contender):
         from torch import multiprocessing  # noqa: F401  # how tensors are passed on
 
         torch.set_num_threads(1)
-        yield _Producer(handle, torch.from_numpy)
+        yield _Producer(handle)
         handle.close()
         handle.join_thread()

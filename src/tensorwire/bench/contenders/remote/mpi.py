@@ -7,13 +7,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tensorwire.bench.contenders.rpc.mpi import launcher
+from tensorwire.bench.contenders.rpc.mpi import OverMpi, version
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.suites.remote.contender import (
     PATIENCE_SECONDS,
@@ -111,9 +110,7 @@ class _Client(Client):
         return self.taken
 
     def note(self) -> str:
-        from mpi4py import MPI
-
-        return " ".join(MPI.Get_library_version().splitlines()[0].split())
+        return version()
 
     @contextmanager
     def access(self, work: Work) -> Iterator[Measured]:
@@ -166,31 +163,9 @@ def _signals(window: _Window) -> Any:
     return call
 
 
-class Mpi(Contender):
-    transports = ("shm",)
-    packages = ("mpi4py",)
-
-    def __init__(self) -> None:
-        self.path = ""
-
-    def viable(self, transport: str) -> str | None:
-        if find_spec("mpi4py") is None:
-            return "mpi4py is not installed: pip install mpi4py mpich"
-        if launcher() is None:
-            return "there is no mpiexec: pip install mpich"
-        return None
-
+class Mpi(OverMpi, Contender):
     def launch(self, owner: Sequence[str], client: Sequence[str]) -> list[list[str]]:
-        program = launcher()
-        assert program is not None  # viable() said so
-        return [[program, "-n", "1", *owner, ":", "-n", "1", *client]]
-
-    def join(self) -> None:
-        from mpi4py import MPI  # starts MPI, in all ranks at once
-
-        local = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-        self.path = "shm" if local.Get_size() == MPI.COMM_WORLD.Get_size() else "network"
-        local.Free()
+        return self.commands([owner, client])
 
     @contextmanager
     def own(self, transport: str) -> Iterator[Owner]:

@@ -4,17 +4,17 @@ wait, so their latency is bought with two whole cores; no status, no metadata, n
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tensorwire.bench.contenders.collectives.mpich import Mpich
+from tensorwire.bench.contenders.collectives.openmpi import OpenMpi
+from tensorwire.bench.harness import contenders
 from tensorwire.bench.harness.work import Work, answer, payload
+from tensorwire.bench.suites.collectives.mpi import MpiContender
 from tensorwire.bench.suites.rpc.contender import Call, Client, Contender, Server, Stream
 
 if TYPE_CHECKING:
@@ -22,22 +22,40 @@ if TYPE_CHECKING:
 
 SERVER, CLIENT = 0, 1
 DATA, STOP = 1, 2
+LIBRARIES: Final[Sequence[MpiContender]] = (Mpich(), OpenMpi())
+"""The first of these that is here is taken, with its own launcher."""
 
 
-def launcher() -> str | None:
-    """mpiexec of this Python's environment, else of the host."""
-    own = Path(sys.executable).with_name("mpiexec")
-    return str(own) if own.exists() else shutil.which("mpiexec")
+def version() -> str:
+    from mpi4py import MPI
+
+    return " ".join(MPI.Get_library_version().splitlines()[0].split())
 
 
-def path() -> str:
-    """Which all ranks take to each other."""
-    from mpi4py import MPI  # starts MPI, in all ranks at once
+class OverMpi(contenders.Contender):
+    """What contenders over MPI have in common, whose processes are its ranks."""
 
-    local = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
-    found = "shm" if local.Get_size() == MPI.COMM_WORLD.Get_size() else "network"
-    local.Free()
-    return found
+    transports = ("shm",)
+    packages = ("mpi4py",)
+
+    def __init__(self) -> None:
+        self.path = ""
+        """Which all ranks take to each other."""
+
+    def viable(self, transport: str) -> str | None:
+        missing = all(each.viable(transport) for each in LIBRARIES)
+        return LIBRARIES[0].viable(transport) if missing else None
+
+    def commands(self, ranks: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The command that starts these."""
+        return next(each for each in LIBRARIES if each.viable("shm") is None).launch(ranks)
+
+    def join(self) -> None:
+        from mpi4py import MPI  # starts MPI, in all ranks at once
+
+        local = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+        self.path = "shm" if local.Get_size() == MPI.COMM_WORLD.Get_size() else "network"
+        local.Free()
 
 
 class _Server(Server):
@@ -85,10 +103,7 @@ class _Client(Client):
         return self.taken
 
     def note(self) -> str:
-        from mpi4py import MPI
-
-        version = " ".join(MPI.Get_library_version().splitlines()[0].split())
-        return f"{version}; both ends spin"
+        return f"{version()}; both ends spin"
 
     @contextmanager
     def attended(self) -> Iterator[None]:
@@ -132,28 +147,11 @@ class _Client(Client):
             yield stream
 
 
-class Mpi(Contender):
-    transports = ("shm",)
-    packages = ("mpi4py",)
+class Mpi(OverMpi, Contender):
     concurrent = False
 
-    def __init__(self) -> None:
-        self.path = ""
-
-    def viable(self, transport: str) -> str | None:
-        if find_spec("mpi4py") is None:
-            return "mpi4py is not installed: pip install mpi4py mpich"
-        if launcher() is None:
-            return "there is no mpiexec: pip install mpich"
-        return None
-
     def launch(self, server: Sequence[str], client: Sequence[str]) -> list[list[str]]:
-        program = launcher()
-        assert program is not None  # viable() said so
-        return [[program, "-n", "1", *server, ":", "-n", "1", *client]]
-
-    def join(self) -> None:
-        self.path = path()
+        return self.commands([server, client])
 
     @contextmanager
     def serve(self, transport: str) -> Iterator[Server]:

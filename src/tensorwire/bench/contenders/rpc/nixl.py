@@ -23,7 +23,8 @@ from tensorwire.bench.suites.rpc.contender import ANSWER, Call, Client, Contende
 
 STOP = b"stop"
 TAKE = b"take"
-UCX_TRANSPORTS = {"tcp": "tcp", "shm": "posix,sysv,self"}
+UCX_TRANSPORTS = {"tcp": "tcp", "shm": "posix,sysv,cma,self"}
+"""What UCX may take: within a host all that it has. Large messages go by cma, which copies once."""
 
 Region = tuple[int, int, int]
 """Address, bytes, and the number of the device: 0 is the host."""

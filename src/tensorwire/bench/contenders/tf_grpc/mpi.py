@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tensorwire.bench.contenders.rpc import mpi as calls
+from tensorwire.bench.contenders.rpc.mpi import OverMpi, version
 from tensorwire.bench.harness.control import Control
 from tensorwire.bench.suites.tf_grpc.contender import Client, Contender, Procedure, Request
 from tensorwire.bench.suites.tf_grpc.ranks import (
@@ -85,31 +85,18 @@ class _Server:
                     self._changed.notify_all()
 
 
-class Mpi(Contender):
-    transports = ("shm",)
-    packages = ("mpi4py",)
+class Mpi(OverMpi, Contender):
     modes = frozenset({"non-serialized"})
     pipelines: frozenset[Procedure] = frozenset({"acknowledge"})
     """Of the same payload only one echo at a time has a place to come to."""
     near = True
 
-    def __init__(self) -> None:
-        self.path = ""
-
-    def viable(self, transport: str) -> str | None:
-        return calls.Mpi().viable(transport)
-
     def launch(self, commands: Sequence[Sequence[str]]) -> list[list[str]]:
-        program = calls.launcher()
-        assert program is not None  # viable() said so
-        segments: list[str] = []
-        for command in commands:
-            segments += [*([":"] if segments else []), "-n", "1", *command]
-        return [[program, *segments]]
+        return self.commands(commands)
 
     @contextmanager
     def joined(self, transport: str, folder: str, number: int) -> Iterator[None]:
-        self.path = calls.path()
+        self.join()
         yield
 
     @contextmanager
@@ -126,9 +113,8 @@ class Mpi(Contender):
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-        version = " ".join(MPI.Get_library_version().splitlines()[0].split())
         with connected(address) as control:
             rank = control.receive()["rank"]
             control.send({"rank": comm.Get_rank()})
             peer = _Rank(comm, rank, _TO_SERVER, _TO_CLIENT)
-            yield RankClient(peer, control, self.path, f"{version}; all ranks spin in a visit")
+            yield RankClient(peer, control, self.path, f"{version()}; all ranks spin in a visit")

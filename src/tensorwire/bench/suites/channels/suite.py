@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle
+from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tensorwire.bench.harness.processes import started
@@ -23,7 +24,7 @@ from tensorwire.bench.harness.report import (
 )
 from tensorwire.bench.harness.rows import Report, Row
 from tensorwire.bench.harness.schedule import Entry
-from tensorwire.bench.harness.suite import Results, Session, Suite
+from tensorwire.bench.harness.suite import Results, Session, Suite, SuiteError
 from tensorwire.bench.harness.work import Work
 from tensorwire.bench.inventories import load
 from tensorwire.bench.suites.channels.compute import ONE_CORE, products_on_one_core
@@ -124,7 +125,10 @@ class Channels(Suite):
         return find(name)
 
     def prepare(self) -> Mapping[str, str]:
-        self.products = products_on_one_core(self.compute)
+        try:
+            self.products = products_on_one_core(self.compute)
+        except CalledProcessError as error:
+            raise SuiteError(f"how much a rank computes cannot be found out: {error}") from error
         return {}
 
     def room(self, work: Work) -> Hashable:

@@ -52,11 +52,10 @@ def as_json(path: Path, found: Sequence[Tuned], notes: Sequence[str]) -> dict[st
     }
 
 
-def as_report(found: Sequence[Tuned], settings: Mapping[str, Any], notes: Sequence[str]) -> Report:
+def as_report(described: dict[str, Any], found: Sequence[Tuned], notes: Sequence[str]) -> Report:
     """What the check has found, as other suites report: at each size the time as tuned, with the
     defaults, and of the fixed value that is fastest there, with those of each round. What was
-    chosen is in the notes."""
-    described = environment.describe(settings, ROLES)
+    chosen is in the notes. described: the environment, before anything was measured."""
     chosen = [
         f"{each.transport} to {each.peer}: {each.threshold} {format_size(each.bytes)}, "
         f"by default {format_size(each.default)}"
