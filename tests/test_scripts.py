@@ -125,7 +125,8 @@ def test_ctrl_c_ends_what_runs_in_the_background_with_all_that_it_has_started(
 
 @pytest.mark.parametrize("how", ["exit 3", "kill -SEGV $$", "kill -KILL $PPID"])
 def test_a_part_that_fails_is_named_whatever_ended_it(tmp_path: Path, how: str) -> None:
-    """The last is the death of the shell that waits for it."""
+    """The last is the death of the shell that waits for it: another one does the rest."""
+    program(tmp_path / "bin" / "nproc", "echo 2")
     program(
         tmp_path / "core_tests",
         'case "$1" in --count) echo "[doctest] cases: 3"; exit;; esac',
@@ -133,7 +134,10 @@ def test_a_part_that_fails_is_named_whatever_ended_it(tmp_path: Path, how: str) 
         f'case "$3" in --first=2) echo "core/a.cc:1: ERROR: it did"; {how};; esac',
     )
     done = subprocess.run(
-        [ROOT / "scripts" / "in-parts", tmp_path / "core_tests"], capture_output=True, text=True
+        [ROOT / "scripts" / "in-parts", tmp_path / "core_tests"],
+        env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 1
     told = done.stdout.splitlines()

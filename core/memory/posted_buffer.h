@@ -63,7 +63,7 @@ class PostedBuffer final : public RefCounted {
   std::byte* const data_;
   const size_t size_;
   const Hold owner_;
-  Mutex stores_;  // of other locks only those of memory are taken inside
+  Mutex stores_;  // those of memory and the copier's turn are taken inside
   bool withdrawn_ TW_GUARDED_BY(stores_) = false;
   std::optional<size_t> stored_ TW_GUARDED_BY(stores_);
   std::byte* kept_ TW_GUARDED_BY(stores_) = nullptr;

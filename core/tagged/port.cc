@@ -457,11 +457,11 @@ Status TaggedPort::status_of_loss(const Status& why) {
 
 void TaggedPort::on_peer_closed() {
   peer_closed_.store(true, std::memory_order_release);
-  end_all(status_of_loss(link_.death()), true);
+  end_all(status_of_loss(link_.death()), Left::kAll);
 }
 
 // Takes no memory: whoever waits for a receive is surely told.
-void TaggedPort::end_all(const Status& why, bool keep_messages) noexcept {
+void TaggedPort::end_all(const Status& why, Left left) noexcept {
   Tag ended;
   ParcelQueue dropped;  // gives leases back, without the lock
   {
@@ -474,11 +474,11 @@ void TaggedPort::end_all(const Status& why, bool keep_messages) noexcept {
           }))
         *closed_ = {why.code(), {}};
     }
-    dropping_ = dropping_ || !keep_messages;
+    dropping_ = dropping_ || left == Left::kNothing;
     for (auto it = tags_.begin(); it != tags_.end();) {
       Tag& tag = it->second;
       while (Ref<TaggedReceive> receive = tag.pop()) {
-        if (receive->into_) give_back(*receive->into_, !dropping_);
+        if (receive->into_) give_back(*receive->into_, !dropping_ && left == Left::kAll);
         receive->settle(why);
         ended.push(std::move(receive));
       }

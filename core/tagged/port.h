@@ -181,8 +181,8 @@ class TaggedPort final : public MessagePort {
   Ref<PostedBuffer> on_land(const Parcel& message, size_t segment) override;
   // What the peer had sent can still be received.
   void on_peer_closed() override;
-  void on_closed(const Status& why) override { end_all(status_of_loss(why), false); }
-  void on_lost(const Status& why) override { end_all(status_of_loss(why), true); }
+  void on_closed(const Status& why) override { end_all(status_of_loss(why), Left::kNothing); }
+  void on_lost(const Status& why) override { end_all(status_of_loss(why), Left::kWhole); }
 
   static Status status_of_loss(const Status& why);
   Status usable() const;
@@ -192,7 +192,10 @@ class TaggedPort final : public MessagePort {
   void refund(size_t payload_bytes);
   void received(size_t payload_bytes);
   void give_back(PostedBuffer& into, bool keep) noexcept;
-  void end_all(const Status& why, bool keep_messages) noexcept;
+  // Which messages are still to be had when receives end: those that have come, and those that go
+  // on coming.
+  enum class Left : uint8_t { kNothing, kWhole, kAll };
+  void end_all(const Status& why, Left left) noexcept;
 
   Link& link_;
   const bool supported_;
