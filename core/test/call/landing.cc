@@ -109,15 +109,7 @@ TEST_CASE("landing: nobody stores in memory that was withdrawn") {
   Ref<ClientCall> call;
   REQUIRE(start(*port, beginning_with(rooms), {patience()}, call).ok());
 
-  const auto say = [&](std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const iovec run{const_cast<std::byte*>(bytes.data()), bytes.size()};
-      auto taken = pair.b->send({&run, 1});
-      REQUIRE_MESSAGE(taken.ok(), taken.status().details());
-      bytes = bytes.subspan(*taken);
-      if (*taken == 0) (void)pair.b->sleep(true, now() + 100 * kMillisecond);
-    }
-  };
+  const auto say = [&](std::span<const std::byte> bytes) { test::say(*pair.b, bytes); };
   wire::CallHeader header;
   header.flags = wire::call_flag::kPayload | wire::call_flag::kEnd;
   Bytes head(wire::call_header_size(header));

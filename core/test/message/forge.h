@@ -2,12 +2,26 @@
 // Frames as a peer could send them that is no sender of ours. Payload is zeros.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <vector>
 
 #include "test/wire/support.h"
+#include "transport/transport.h"
 #include "wire/frame.h"
 
 namespace tw::test {
+
+// Sends them, as soon as the other end has taken enough.
+inline void say(Transport& transport, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const iovec run{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    auto taken = transport.send({&run, 1});
+    REQUIRE_MESSAGE(taken.ok(), taken.status().details());
+    bytes = bytes.subspan(*taken);
+    if (*taken == 0) (void)transport.sleep(true, now() + 100 * kMillisecond);
+  }
+}
 
 inline Bytes message(uint64_t stream, uint64_t number,
                      const std::vector<wire::SegmentInfo>& segments, const Bytes& header,

@@ -25,15 +25,7 @@ struct Forged {
     REQUIRE(made.ok());
     return std::move(*made);
   }
-  void say(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const iovec run{const_cast<std::byte*>(bytes.data()), bytes.size()};
-      auto taken = pair.b->send({&run, 1});
-      REQUIRE_MESSAGE(taken.ok(), taken.status().details());
-      bytes = bytes.subspan(*taken);
-      if (*taken == 0) (void)pair.b->sleep(true, now() + 100 * kMillisecond);
-    }
-  }
+  void say(std::span<const std::byte> bytes) { test::say(*pair.b, bytes); }
   TaggedPort& tagged() { return port->tagged(); }
   InMessage take(TaggedReceive& receive) {
     REQUIRE(tagged().wait(receive, {patience()}) == Ended::kDone);
@@ -132,16 +124,24 @@ TEST_CASE("tagged: nobody stores in memory of a receive that was cancelled, and 
   CHECK(forged.port->link().alive());
 }
 
+// Half of a message has come to a receive.
+struct HalfCome {
+  HalfCome() {
+    forged.say(chunks.head);
+    forged.say(chunks.first);
+    REQUIRE(desk.reached(kBytes / 2 - 1));
+  }
+  const Chunks chunks;
+  Desk desk{kBytes};
+  Forged forged;
+  const Ref<TaggedReceive> receive = forged.tagged().receive(1, desk.buffer).value();
+};
+
 TEST_CASE("tagged: a message that cannot be kept is refused to the next receive, and no other is") {
   if (!kFailsOnDemand)
     return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
-  Forged forged;
-  const Chunks chunks;
-  Desk desk(kBytes);
-  const auto receive = forged.tagged().receive(1, desk.buffer).value();
-  forged.say(chunks.head);
-  forged.say(chunks.first);
-  REQUIRE(desk.reached(kBytes / 2 - 1));
+  HalfCome half;
+  auto& [chunks, desk, forged, receive] = half;
   Failing failing(1);
   const bool cancelled = forged.tagged().cancel(*receive);
   REQUIRE(failing.end());
@@ -157,13 +157,8 @@ TEST_CASE("tagged: a message that cannot be kept is refused to the next receive,
 }
 
 TEST_CASE("tagged: nobody stores in memory of a receive that has ended with its link") {
-  Forged forged;
-  const Chunks chunks;
-  Desk desk(kBytes);
-  const auto receive = forged.tagged().receive(1, desk.buffer).value();
-  forged.say(chunks.head);
-  forged.say(chunks.first);
-  REQUIRE(desk.reached(kBytes / 2 - 1));
+  HalfCome half;
+  auto& [chunks, desk, forged, receive] = half;
   const auto ends = [&] {
     REQUIRE(forged.tagged().wait(*receive, {patience()}) == Ended::kDone);
     CHECK_FALSE(receive->status().ok());
@@ -182,6 +177,15 @@ TEST_CASE("tagged: nobody stores in memory of a receive that has ended with its 
     forged.say(data(kStream, 99, 0, 0, 1));
     REQUIRE(eventually([&] { return forged.port->link().lost(); }));
     (void)forged.tagged().withdraw(**begun);
+  }
+  SUBCASE("lost, so that nothing is kept of the message") {
+    forged.pair.b.reset();
+    REQUIRE(forged.tagged().wait(*receive, {patience()}) == Ended::kDone);
+    CHECK(receive->status().code() == Code::kUnavailable);
+    desk.use();
+    const MutexLock lock(desk.buffer->stores());
+    CHECK(desk.buffer->withdrawn());
+    CHECK(desk.buffer->take_kept().first == nullptr);
   }
   SUBCASE("closed by the peer, whose message can still be asked for") {
     Bytes away(256);
