@@ -141,14 +141,15 @@ TEST_CASE("tagged: a message that cannot be kept is refused to the next receive,
   if (!kFailsOnDemand)
     return not_tried("ThreadSanitizer insists on its own allocator: none fails on demand");
   HalfCome half;
-  auto& [chunks, desk, forged, receive] = half;
+  Forged& forged = half.forged;
+  Desk& desk = half.desk;
   Failing failing(1);
-  const bool cancelled = forged.tagged().cancel(*receive);
+  const bool cancelled = forged.tagged().cancel(*half.receive);
   REQUIRE(failing.end());
   REQUIRE(cancelled);
   desk.use();
   const auto next = forged.tagged().receive(1).value(), last = forged.tagged().receive(1).value();
-  forged.say(chunks.second);
+  forged.say(half.chunks.second);
   REQUIRE(forged.tagged().wait(*next, {patience()}) == Ended::kDone);
   CHECK(next->status().code() == Code::kResourceExhausted);
   CHECK(desk.used());
@@ -158,12 +159,13 @@ TEST_CASE("tagged: a message that cannot be kept is refused to the next receive,
 
 TEST_CASE("tagged: nobody stores in memory of a receive that has ended with its link") {
   HalfCome half;
-  auto& [chunks, desk, forged, receive] = half;
+  Forged& forged = half.forged;
+  Desk& desk = half.desk;
   const auto ends = [&] {
-    REQUIRE(forged.tagged().wait(*receive, {patience()}) == Ended::kDone);
-    CHECK_FALSE(receive->status().ok());
+    REQUIRE(forged.tagged().wait(*half.receive, {patience()}) == Ended::kDone);
+    CHECK_FALSE(half.receive->status().ok());
     desk.use();
-    forged.say(chunks.second);
+    forged.say(half.chunks.second);
   };
   SUBCASE("closed by this end") {
     // It stays for as long as there is something to send: the peer takes nothing.
@@ -180,8 +182,8 @@ TEST_CASE("tagged: nobody stores in memory of a receive that has ended with its 
   }
   SUBCASE("lost, so that nothing is kept of the message") {
     forged.pair.b.reset();
-    REQUIRE(forged.tagged().wait(*receive, {patience()}) == Ended::kDone);
-    CHECK(receive->status().code() == Code::kUnavailable);
+    REQUIRE(forged.tagged().wait(*half.receive, {patience()}) == Ended::kDone);
+    CHECK(half.receive->status().code() == Code::kUnavailable);
     desk.use();
     const MutexLock lock(desk.buffer->stores());
     CHECK(desk.buffer->withdrawn());
@@ -194,7 +196,8 @@ TEST_CASE("tagged: nobody stores in memory of a receive that has ended with its 
     forged.say(away);
     ends();
     REQUIRE(eventually([&] { return forged.tagged().waiting() == 1; }));
-    CHECK(same(forged.take(*forged.tagged().receive(1).value()).segments.at(0), chunks.payload));
+    CHECK(
+        same(forged.take(*forged.tagged().receive(1).value()).segments.at(0), half.chunks.payload));
   }
   CHECK(desk.used());
 }
